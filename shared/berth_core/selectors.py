@@ -4,7 +4,7 @@ Unknown operators and invalid numbers do not match: a pod should rather stay.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from berth_core.errors import InputError
@@ -21,7 +21,8 @@ from berth_core.objects import (
 _NAME_FIELD: Final = "metadata.name"
 _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {"Gt": int.__gt__, "Lt": int.__lt__}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
-_KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
+_ENDING: Final = "NoExecute"
+_KEEPING_OFF: Final = frozenset({"NoSchedule", _ENDING})
 
 
 def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -77,6 +78,25 @@ def untolerated_taint(tolerations: tuple[Toleration, ...], taints: Iterable[Tain
         (taint for taint in taints if taint.effect in _KEEPING_OFF and not tolerates(tolerations, taint)),
         None,
     )
+
+
+def ending_taint(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> tuple[Taint, int] | None:
+    """Return the taint that ends a pod soonest, and after how many seconds; None if the pod may stay.
+
+    As the taint manager counts: of the tolerations of a taint the first decides, and a pod that does not tolerate one
+    ends at once. A scheduler places the pod there all the same where it tolerates the taint for some seconds.
+    """
+    ends: list[tuple[int, Taint]] = []
+    for taint in taints:
+        if taint.effect != _ENDING:
+            continue
+        first = next((toleration for toleration in tolerations if _tolerates(toleration, taint)), None)
+        if first is None:
+            ends.append((0, taint))
+        elif first.toleration_seconds is not None:
+            ends.append((max(0, first.toleration_seconds), taint))
+    seconds, soonest = min(ends, key=lambda end: end[0], default=(0, None))
+    return None if soonest is None else (soonest, seconds)
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -71,6 +71,20 @@ def test_a_rule_of_a_plugin_keeps_pods_and_nodes_out_of_every_strategys_plans(ho
     assert [move.target for move in plan(cluster("high"), ruled(how, source)).moves] == ["high"]
 
 
+class NoGain(Rule):
+    def gain_refusal(self, node: Node) -> Refusal | None:
+        return KEPT if node.metadata.labels.get("toy") == "keep" else None
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_node_that_a_rule_calls_no_gain_is_left_only_for_room(name: str) -> None:
+    made = plan(cluster("low"), ruled(WAYS[name], NoGain()))
+
+    assert [move.target for move in made.moves] == (["high"] if name == "make room" else [])
+    assert made.freed_nodes == ()
+    assert [move.target for move in plan(cluster("high"), ruled(WAYS[name], NoGain())).moves] == ["high"]
+
+
 def test_a_rule_against_targets_lets_pods_leave() -> None:
     how = ruled(consolidating(), NoUse(NodeRole.TARGET))
 

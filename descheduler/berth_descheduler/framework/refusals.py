@@ -161,14 +161,22 @@ class RefusalReason(StrEnum):
     """The node belongs to the control plane and takes no moved pods by default."""
     LENT_NODE = "LentNode", Refuser.TARGET
     """The node is lent by the clock: it takes only preemptable pods that `LentNodes` moves, while it is open."""
+    NODE_LEAVING = "NodeLeaving", Refuser.TARGET
+    """The node is being removed, or is about to end its pods, so it takes none, whatever they tolerate."""
+    NODE_NOT_INITIALIZED = "NodeNotInitialized", Refuser.TARGET
+    """What made the node has not finished it."""
+    NODE_OF_ONE_POD = "NodeOfOnePod", Refuser.TARGET
+    """The node stands for a service that makes a machine of its own for each pod, such as Fargate."""
     SAME_NODE = "SameNode", Refuser.TARGET
     """The pod is on the node already."""
     INSUFFICIENT_RESOURCES = "InsufficientResources", Refuser.TARGET
     """The node has too little of a resource left, or no free pod slot."""
     UNTOLERATED_TAINT = "UntoleratedTaint", Refuser.TARGET
-    """The node has a taint that the pod does not tolerate."""
+    """The node has a taint that the pod does not tolerate, or for some seconds only."""
     NODE_AFFINITY = "NodeAffinity", Refuser.TARGET
     """The pod's `nodeSelector` or required node affinity excludes the node."""
+    OTHER_PLATFORM = "OtherPlatform", Refuser.TARGET
+    """The node has another operating system or architecture than those on which the pod is known to run."""
     HOST_PORT = "HostPort", Refuser.TARGET
     """A host port that the pod needs is in use on the node."""
     POD_AFFINITY = "PodAffinity", Refuser.TARGET
@@ -197,6 +205,8 @@ class RefusalReason(StrEnum):
     """The node has no pod to move."""
     RESOURCE_MISSING = "ResourceMissing", Refuser.SOURCE
     """The node has none of a resource that a threshold names."""
+    BRINGS_NOTHING = "BringsNothing", Refuser.SOURCE
+    """Emptying the node brings nothing: an autoscaler keeps it, it goes anyway, or it is no machine by itself."""
     HOLDS_IMMOVABLE_PODS = "HoldsImmovablePods", Refuser.SOURCE
     """The node holds pods that must not be moved."""
     EXPECTS_PODS = "ExpectsPods", Refuser.SOURCE

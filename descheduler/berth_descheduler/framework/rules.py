@@ -91,6 +91,14 @@ class Rule:
         """Return why a node may not be used so."""
         return None
 
+    def gain_refusal(self, node: Node) -> Refusal | None:  # noqa: ARG002 - the others answer it
+        """Return why it brings nothing to empty a node, as one that is kept even without pods.
+
+        No plan frees such a node, and none is called worse for it. Pods may leave it for other ends: to make room, or
+        because they are named.
+        """
+        return None
+
     def node_weight(self, node: Node) -> int | None:  # noqa: ARG002 - the others answer it
         """Return what an hour of a node costs, in millionths of whatever currency the prices are in.
 
@@ -155,6 +163,9 @@ class GuardedRule(Rule):
 
     def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:
         return self._refusal(lambda: self._rule.node_refusal(node, use))
+
+    def gain_refusal(self, node: Node) -> Refusal | None:
+        return self._refusal(lambda: self._rule.gain_refusal(node))
 
     def node_weight(self, node: Node) -> int | None:
         return self._answer(lambda: self._rule.node_weight(node), int)

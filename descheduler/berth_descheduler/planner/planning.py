@@ -379,7 +379,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         for step, wave, after in zip(steps, waves, find_predecessors(problem, state, steps, waves), strict=True)
     )
     before, after = measure(problem, ()), measure(problem, steps)
-    freed = tuple(sorted(set(after.empty_nodes) - set(before.empty_nodes)))
+    freed = tuple(sorted(set(after.empty_nodes) - set(before.empty_nodes) - _not_gained(problem, steps, named_pods)))
     return Plan(
         settings=settings,
         moves=moves,
@@ -401,6 +401,20 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         notes=_notes(problem),
         control_plane_only=0 < len(snapshot.nodes) == len(problem.cluster.closed_to_plans),
     )
+
+
+def _not_gained(problem: Problem, steps: Iterable[Step], named: Named) -> set[str]:
+    """Return the nodes that are no gain without pods, those aside that are emptied because their pods were named."""
+    if not problem.no_gain:
+        return set()
+    named_keys = {(named_pod.plugin.namespace, named_pod.plugin.name) for named_pod in named}
+    pods = problem.cluster.pods
+    emptied_by_name = {
+        step.source
+        for step in steps
+        if (pods[step.pod].pod.metadata.namespace, pods[step.pod].pod.metadata.name) in named_keys
+    }
+    return {problem.cluster.node_name(node) for node in problem.no_gain.keys() - emptied_by_name}
 
 
 WhyNotSurge: TypeAlias = Callable[[Iterable[Pod]], Mapping[str, str]]

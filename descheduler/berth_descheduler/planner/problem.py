@@ -22,6 +22,7 @@ from berth_core import (
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.framework.rules import NodeRole, Rule, answers
+from berth_descheduler.planner.autoscalers.nodes import MarksOnNodes
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, has_deployment
 from berth_descheduler.planner.evictability import NO_EVICTION_ANNOTATION, Evictability
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
@@ -178,6 +179,9 @@ class Wishes:
     """Nodes that keep their pods so that others can come to them."""
 
 
+RULES_OF_EVERY_PLAN: Final[tuple[Rule, ...]] = (MarksOnNodes(),)
+"""The rules that no setting takes away."""
+
 SPARED: Final = Refusal(
     RefusalReason.NOT_NEEDED, "the policy wishes pods to come to the node, and the plan brings as much without it"
 )
@@ -198,6 +202,9 @@ class Problem:
 
     no_sources: Mapping[NodeIndex, Refusal] = field(default_factory=dict, repr=False)
     """Nodes that give nothing by a rule, but may take something."""
+
+    no_gain: Mapping[NodeIndex, Refusal] = field(default_factory=dict, repr=False)
+    """Nodes that bring nothing when they are emptied, each with the reason."""
 
     wishes: Wishes = Wishes()
 
@@ -222,7 +229,7 @@ class Problem:
         Names in the settings may no longer exist.
         """
         view = ClusterView.of(snapshot, settings.run.now, settings.scope.own_namespace)
-        rules = tuple(rule.on(view, settings.run.began) for rule in settings.rules)
+        rules = tuple(rule.on(view, settings.run.began) for rule in (*RULES_OF_EVERY_PLAN, *settings.rules))
         budgets = tuple(budget for rule in rules for budget in rule.budgets())
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors, budgets)
         closed = frozenset() if settings.scope.control_plane_nodes else _control_plane(cluster)
@@ -240,7 +247,8 @@ class Problem:
             settings.limits.max_grace,
             settings.run.now,
         )
-        return cls(cluster, settings, evictability, rules=rules, no_sources=refused_nodes.as_sources)
+        no_gain = _nodes_without_gain(rules, snapshot.nodes)
+        return cls(cluster, settings, evictability, rules=rules, no_sources=refused_nodes.as_sources, no_gain=no_gain)
 
     def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":
         """Return the problem with further immovable pods, each with the reason."""
@@ -361,6 +369,15 @@ def _nodes_refused_by(rules: Sequence[Rule], nodes: Sequence[Node]) -> _RefusedN
     return _RefusedNodes(both_ways, as_sources, as_targets)
 
 
+def _nodes_without_gain(rules: Sequence[Rule], nodes: Sequence[Node]) -> dict[NodeIndex, Refusal]:
+    asked_rules = [rule for rule in rules if answers(rule, "gain_refusal")]
+    refusals = (
+        (NodeIndex(number), next(filter(None, (rule.gain_refusal(node) for rule in asked_rules)), None))
+        for number, node in enumerate(nodes)
+    )
+    return {number: refusal for number, refusal in refusals if refusal is not None}
+
+
 def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal, ...]:
     """Return why all pods of a class stay.
 
@@ -449,7 +466,7 @@ class Sources:
     """Nodes that may give single pods; those that may be emptied are among them."""
 
     empty: tuple[NodeIndex, ...]
-    """Usable nodes with no pods but DaemonSet and mirror pods."""
+    """Usable nodes with no pods but DaemonSet and mirror pods, those aside that bring nothing."""
 
     refusals: Mapping[NodeIndex, Refusal]
 
@@ -461,11 +478,11 @@ def find_sources(problem: Problem) -> Sources:
     to_take_from, empty_nodes = [], []
     for number in map(NodeIndex, range(len(problem.cluster.nodes))):
         unusable = node_refusal(problem.cluster, number)
-        untouchable = unusable or source_refusal(problem, number)
+        untouchable = unusable or source_refusal(problem, number) or _useless_refusal(problem, number)
         pods = problem.pods_to_move(number)
         if untouchable is None:
             to_take_from.append(number)
-        if not pods and unusable is None:
+        if not pods and unusable is None and number not in problem.no_gain:
             empty_nodes.append(number)
         refusal = untouchable or _emptying_refusal(problem, number)
         if refusal is None:
@@ -484,6 +501,11 @@ def source_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
     if source_node.metadata.labels.get(CRITICAL_NODE_LABEL) == "true":
         return Refusal(RefusalReason.CRITICAL_NODE, f"the node is labelled {CRITICAL_NODE_LABEL}=true")
     return SPARED if node in problem.wishes.spared else problem.no_sources.get(node)
+
+
+def _useless_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
+    """Return why it brings nothing to take any pod off a node: neither the node is gained, nor room on it."""
+    return problem.no_gain.get(node) if node in problem.cluster.shut else None
 
 
 def drain_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
@@ -522,7 +544,7 @@ def holding_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
 def _emptying_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
     if not problem.pods_to_move(node):
         return Refusal(RefusalReason.ALREADY_EMPTY, "nothing on the node has to be moved")
-    return drain_refusal(problem, node)
+    return problem.no_gain.get(node) or drain_refusal(problem, node)
 
 
 def _limit_refusal(problem: Problem, pods: int) -> Refusal | None:

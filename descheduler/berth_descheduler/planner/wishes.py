@@ -85,7 +85,9 @@ class _Merit:
         weight = quality.weight if quality is not None else None
         brings = (
             0 if weight is None else weight.reached,
-            len(measure(problem, steps).empty_nodes),
+            len(
+                set(measure(problem, steps).empty_nodes) - {problem.cluster.node_name(node) for node in problem.no_gain}
+            ),
             sum(room.fitted for room in proposal.room),
             0 if change is None else change.fragmented_before - change.fragmented_after,
             len(proposal.reasons),

@@ -211,7 +211,7 @@ class _ThresholdRun:
         """Return why no pod is taken off a low node at all."""
         if not pods:
             return Refusal(RefusalReason.ALREADY_EMPTY, "nothing on the node has to be moved")
-        return source_refusal(self._problem, source)
+        return source_refusal(self._problem, source) or self._problem.no_gain.get(source)
 
     def _moves_left(self) -> int | None:
         max_moves = self._settings.limits.max_moves

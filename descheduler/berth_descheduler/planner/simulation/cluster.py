@@ -48,6 +48,7 @@ from berth_core import (
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.framework.rules import MOST_OF_BUDGET, Budget
+from berth_descheduler.planner.simulation.platforms import Platforms
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses
 from berth_descheduler.planner.simulation.volumes import attach_columns
 from berth_descheduler.planner.unreadable_objects import UnreadableObjects
@@ -236,6 +237,7 @@ class Cluster:
         pod_classes = PodClasses(
             (lambda pod: is_preemptable(pod, groups)) if lent else (lambda _: False),
             (lambda pod: tuple(budget.demand(pod) for budget in budgets)) if budgets else (lambda _: ()),
+            Platforms(snapshot.nodes, snapshot.pods).tie_of,
         )
         all_pods = (*snapshot.pods, *reserved_slots(snapshot))
         pods, classes, elsewhere = _place_pods(nodes, all_pods, waiting, pod_classes)

@@ -30,9 +30,11 @@ from berth_core import (
     matches_node_affinity,
     untolerated_taint,
 )
+from berth_core.selectors import ending_taint
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.settings import WHOLE, Thresholds
 from berth_descheduler.planner.simulation.cluster import NAME_FIELD, NEEDED_RESOURCES, Cluster, NodeIndex
+from berth_descheduler.planner.simulation.platforms import PlatformTie, platform_of
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 from berth_descheduler.planner.simulation.volumes import ZONE_LABELS, BoundVolume, VolumeIndex
 
@@ -123,6 +125,9 @@ class NodeTies:
     is_preemptable: bool = False
     """Whether lent nodes take the pods while they are open."""
 
+    platforms: PlatformTie | None = None
+    """Where the pods' images are known to run."""
+
     def refusal(self, node: Node) -> Refusal | None:
         """Return why the ties keep the pods off a node.
 
@@ -132,8 +137,15 @@ class NodeTies:
         if taint is not None:
             text = f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
             return Refusal(RefusalReason.UNTOLERATED_TAINT, text)
+        ending = ending_taint(self.spec.tolerations, lasting_taints(node))
+        if ending is not None:
+            taint, seconds = ending
+            text = f"taint {taint.key}={taint.value}:{taint.effect} is tolerated for {seconds} s only"
+            return Refusal(RefusalReason.UNTOLERATED_TAINT, text)
         if not matches_node_affinity(self.spec, node):
             return Refusal(RefusalReason.NODE_AFFINITY, "the pod's node selector or node affinity excludes the node")
+        if self.platforms is not None and (platform_refusal := self.platforms.refusal(node)) is not None:
+            return platform_refusal
         return next(
             (volume_refusal for volume in self.volumes if (volume_refusal := volume.refusal(node)) is not None), None
         )
@@ -176,6 +188,23 @@ class NodeSets:
                 nodes_with_taints for taints, nodes_with_taints in groups if not untolerated_taint(tolerations, taints)
             )
         return self._known[tolerations]
+
+    def kept_on(self, tolerations: tuple[Toleration, ...]) -> int:
+        """Return the nodes without a lasting taint that is tolerated for some seconds only."""
+        key = ("kept", tolerations)
+        if key not in self._known:
+            groups = self._taints.items()
+            self._known[key] = _union(
+                nodes_with_taints for taints, nodes_with_taints in groups if not ending_taint(tolerations, taints)
+            )
+        return self._known[key]
+
+    def running(self, tie: PlatformTie) -> int:
+        """Return the nodes of the platforms on which pods are known to run."""
+        if tie not in self._known:
+            groups = self._grouped(platform_of).values()
+            self._known[tie] = _union(alike_nodes for alike_nodes in groups if tie.allows(self._first(alike_nodes)))
+        return self._known[tie]
 
     def reaching(self, volume: BoundVolume) -> int:
         """Return the nodes that can reach a volume."""
@@ -311,6 +340,9 @@ class NodeFit:
         if number not in self._flags:
             ties, sets = self._profiles[number], self.sets
             allowed_nodes = sets.selected_by(ties.spec) & sets.tolerated_by(ties.spec.tolerations)
+            allowed_nodes &= sets.kept_on(ties.spec.tolerations)
+            if ties.platforms is not None:
+                allowed_nodes &= sets.running(ties.platforms)
             for volume in ties.volumes:
                 allowed_nodes &= sets.reaching(volume)
             self._flags[number] = flags_of(
@@ -345,13 +377,15 @@ class NodeFit:
             self._unknown[pods.index] = volumes
             volumes = ()
         spec = node_part(pods.example.spec)
+        tie = pods.platforms
+        platforms = (tie.platforms, sorted(tie.selected)) if tie is not None else None
+        claims = [volume.claim for volume in volumes]
         key = msgspec.json.encode(
-            (spec, pods.namespace if volumes else "", [volume.claim for volume in volumes], pods.is_preemptable),
-            order="sorted",
+            (spec, pods.namespace if volumes else "", claims, pods.is_preemptable, platforms), order="sorted"
         )
         if key not in self._numbers:
             self._numbers[key] = len(self._profiles)
-            self._profiles.append(NodeTies(spec, volumes, pods.is_preemptable))
+            self._profiles.append(NodeTies(spec, volumes, pods.is_preemptable, tie))
         return self._numbers[key]
 
 

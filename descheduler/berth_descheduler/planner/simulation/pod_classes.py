@@ -1,7 +1,7 @@
 """Classes of pods with the same owner, labels, requests and constraints."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NewType
 
 import msgspec
@@ -19,6 +19,7 @@ from berth_core import (
     effective_requests,
     occupied_requests,
 )
+from berth_descheduler.planner.simulation.platforms import PlatformTie
 
 ClassIndex = NewType("ClassIndex", int)
 
@@ -67,6 +68,9 @@ class PodClass:
     demands: tuple[int | None, ...] = ()
     """What a pod takes of each budget of the rules; None where that is not known."""
 
+    platforms: PlatformTie | None = None
+    """Where the pods' images are known to run; None where nothing is known, or all nodes are alike."""
+
     @property
     def namespace(self) -> str:
         """Return the namespace of the class's pods."""
@@ -94,9 +98,11 @@ class PodClasses:
         self,
         is_preemptable: Callable[[Pod], bool] = lambda _: False,
         demands: Callable[[Pod], tuple[int | None, ...]] = lambda _: (),
+        platforms: Callable[[Pod], PlatformTie | None] = lambda _: None,
     ) -> None:
         self._is_preemptable = is_preemptable
         self._demands = demands
+        self._platforms = platforms
         self._known: dict[tuple[object, ...], ClassIndex] = {}
         self._classes: list[PodClass] = []
 
@@ -107,13 +113,21 @@ class PodClasses:
 
     def class_of(self, pod: Pod) -> ClassIndex:
         """Return the pod's class, a new one if none is like it."""
-        is_preemptable, demands = self._is_preemptable(pod), self._demands(pod)
+        is_preemptable, demands, platforms = self._is_preemptable(pod), self._demands(pod), self._platforms(pod)
         stays = bool(pod.spec.node_name) and pod.belongs_to_node
-        key = is_preemptable, demands, stays, *_owner_key(pod, stays=stays), _what_rules_ask(pod, stays=stays)
+        key = (
+            is_preemptable,
+            demands,
+            platforms,
+            stays,
+            *_owner_key(pod, stays=stays),
+            _what_rules_ask(pod, stays=stays),
+        )
         class_index = self._known.get(key)
         if class_index is None:
             class_index = self._known[key] = ClassIndex(len(self._classes))
-            self._classes.append(_class_for(pod, class_index, is_preemptable=is_preemptable, demands=demands))
+            pod_class = _class_for(pod, class_index, is_preemptable=is_preemptable, demands=demands)
+            self._classes.append(replace(pod_class, platforms=platforms))
         return class_index
 
 
