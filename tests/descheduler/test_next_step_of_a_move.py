@@ -86,6 +86,20 @@ def begun(place: ReservationProgress, seconds_ago: float = 1, **facts: object) -
 
 
 CASES = {
+    "a replacement that is being deleted has not landed, however Ready it is": Case(
+        replace(STARTING, replacement=replace(RUNNING_ON_TARGET, ending="is being deleted")), Wait, MoveState.EVICTED
+    ),
+    "one that is not gone for long fails the move, with what ends it": Case(
+        replace(
+            STARTING,
+            replacement=replace(RUNNING_ON_TARGET, ending="is being deleted"),
+            since=Since(reserving=800, evicted=850, gone=855, taken=860),
+        ),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.REPLACEMENT_TIMEOUT,
+        want_words="the replacement is being deleted after 30 s",
+    ),
     "a replacement that was handed no place ends the move at once, with where it runs": Case(
         replace(EVICTED, replicas=ReplicaCounts(held=1, misplaced="elsewhere")),
         Finish,

@@ -3,10 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from berth_core import MoveReason, PermanentError, PlannedMove, RetryableError
+from berth_core import MoveReason, PermanentError, PlannedMove, Pod, RetryableError
+from berth_core.decoding import convert
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.migration.moves.memory import DEFAULT_GRACE_SECONDS, Eviction
 from berth_descheduler.migration.moves.reservation_request import grace_seconds, why_not_movable
+from berth_descheduler.migration.nodes.targets import why_target_ends_pod
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_kube import (
@@ -55,7 +57,7 @@ def evict(
                 # An eviction would be accepted, and be none: others have deleted it, or an earlier request did.
                 return EvictAnswer(Eviction.BLOCKED, "the pod is being deleted", is_gone=True)
             with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
-                refused_answer = ask_rules(raw_pod, move, pre_eviction_check)
+                refused_answer = ask_rules(client, raw_pod, move, pre_eviction_check)
                 return refused_answer or replace(ask_for_eviction(client, move), grace_seconds=grace_seconds(raw_pod))
     except NotFoundError:
         pass  # the eviction reports what became of it
@@ -66,7 +68,9 @@ def evict(
     return ask_for_eviction(client, move)
 
 
-def ask_rules(raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: PreEvictionCheck) -> EvictAnswer | None:
+def ask_rules(
+    client: KubeClient, raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: PreEvictionCheck
+) -> EvictAnswer | None:
     """Return why the pod may not be evicted, None if it may.
 
     Raises `BerthError` where that is unknown.
@@ -74,12 +78,14 @@ def ask_rules(raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: Pr
     if move.is_eviction and (why_changed := why_not_movable(raw_pod, move)) is not None:
         return EvictAnswer(Eviction.NOT_SENT, why_changed.detail, refusal=why_changed.refusal)
     refusals = pre_eviction_check.refusals(raw_pod, has_place=not move.is_eviction)
-    if not refusals:
-        return None
-    detail = "; ".join(refusal.message for refusal in refusals)
-    if all(refusal.reason in _PASSING for refusal in refusals):
-        return EvictAnswer(Eviction.BLOCKED, detail)
-    return EvictAnswer(Eviction.NOT_SENT, detail, refusal=MoveReason.FILTERED)
+    if refusals:
+        detail = "; ".join(refusal.message for refusal in refusals)
+        if all(refusal.reason in _PASSING for refusal in refusals):
+            return EvictAnswer(Eviction.BLOCKED, detail)
+        return EvictAnswer(Eviction.NOT_SENT, detail, refusal=MoveReason.FILTERED)
+    if not move.is_eviction and (problem := why_target_ends_pod(client, move.target, convert(raw_pod, Pod).spec)):
+        return EvictAnswer(Eviction.NOT_SENT, problem, refusal=MoveReason.TARGET_UNFIT)
+    return None
 
 
 def ask_for_eviction(client: KubeClient, move: PlannedMove, *, resource_version: str | None = None) -> EvictAnswer:

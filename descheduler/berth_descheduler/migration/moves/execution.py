@@ -11,7 +11,7 @@ from typing import assert_never
 
 import structlog
 
-from berth_core import BerthError, MigrationPlan, MoveMethod, MoveReason, MoveState, MoveStatus
+from berth_core import BerthError, MigrationPlan, MoveMethod, MoveReason, MoveState, MoveStatus, Pod
 from berth_descheduler import telemetry
 from berth_descheduler.migration.background_calls import BackgroundCalls
 from berth_descheduler.migration.context import PlanContext
@@ -59,6 +59,7 @@ from berth_descheduler.migration.moves.surge_requests import (
     look_again,
     release,
 )
+from berth_descheduler.migration.nodes.targets import why_target_ends_pod
 from berth_descheduler.migration.nodes.unready import NodeQuestions
 from berth_descheduler.migration.plans.events import announce_eviction, announce_surge
 from berth_descheduler.migration.plans.watch import ObservedPlan
@@ -147,9 +148,28 @@ class MoveController:
                 source_lost=memory.move.source in self.lost_sources and not memory.move.stands_alone,
                 holds_all=self._settings.holds_all,
             )
-            self._act(
-                memory, next_step(MoveFacts(memory, observation, sibling_facts), timeouts, now), observed_wave, counts
-            )
+            step = next_step(MoveFacts(memory, observation, sibling_facts), timeouts, now)
+            successor = observed.pods.get(memory.successor.uid)
+            has_landed = isinstance(step, Finish) and step.state is MoveState.LANDED
+            if has_landed and successor is not None and memory.successor.ending is None:
+                self._look_at_target(memory, successor)
+            else:
+                self._act(memory, step, observed_wave, counts)
+
+    def _look_at_target(self, memory: MoveMemory, successor: Pod) -> None:
+        """Ask whether the replacement may stay on its node; where that is not known, it may."""
+        client, target = self._context.client, memory.move.target
+
+        def ask() -> str:
+            try:
+                return why_target_ends_pod(client, target, successor.spec)
+            except BerthError:
+                return ""
+
+        def note(ending: str) -> None:
+            memory.successor = replace(memory.successor, ending=ending)
+
+        self._calls.make_for(memory, ask, note)
 
     def skip(self, memory: MoveMemory, reason: MoveReason, message: str) -> None:
         """End a move for which nothing was begun."""

@@ -55,6 +55,9 @@ class Replacement:
     detail: str = ""
     """What the kubelet says of it while it is not Ready."""
 
+    ending: str = ""
+    """Why it is about to end, "" if nothing says so."""
+
 
 @dataclass(frozen=True, slots=True)
 class MoveObservation:

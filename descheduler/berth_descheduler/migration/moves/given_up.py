@@ -10,7 +10,13 @@ from berth_descheduler.settings import MoveTimeouts
 
 def refused(facts: MoveFacts) -> Finish:
     memory = facts.memory
-    untouched = {MoveReason.FILTERED, MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.ROOM_NOT_NEEDED}
+    untouched = {
+        MoveReason.FILTERED,
+        MoveReason.POD_GONE,
+        MoveReason.POD_CHANGED,
+        MoveReason.ROOM_NOT_NEEDED,
+        MoveReason.TARGET_UNFIT,
+    }
     state = MoveState.SKIPPED if memory.refused.reason in untouched else MoveState.FAILED
     return Finish(state, memory.refused.reason, memory.refused.detail, release=True)
 

@@ -172,6 +172,9 @@ class Successor:
     trouble: MoveReason = MoveReason.NONE
     """What keeps it from becoming Ready."""
 
+    ending: str | None = None
+    """Why its node will end it, "" if it will not; None: not asked yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surge:

@@ -225,8 +225,9 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     is_hopeless = trouble is not None and (trouble.has_ended or (trouble.is_final and memory.pod.was_ready))
     if replacement is not None and trouble is not None and is_hopeless:
         return Finish(MoveState.FAILED, trouble.reason, troubled(replacement, trouble), release=unrecorded)
-    if replacement is not None and replacement.node and is_settled and (replacement.ready or not memory.pod.was_ready):
-        return _landed(facts.target, replacement.node)
+    has_arrived = replacement is not None and (replacement.ready or not memory.pod.was_ready)
+    if replacement is not None and replacement.node and is_settled and has_arrived and not replacement.ending:
+        return _landed(facts.target, replacement.node, memory.successor.ending or "")
     if replacement is None and memory.waits.lasts(Since.TAKEN, _LATE_WATCHES * timeouts.gap_seconds, now):
         message = f"the replacement was removed from {facts.target} by others before it was Ready"
         return _without_landing(facts, MoveReason.REPLACEMENT_GONE, message, release=False)
@@ -244,10 +245,15 @@ def _what_is_amiss(seen: Replacement | None) -> str:
     """Return why a replacement is not Ready."""
     if seen is None:
         return "was not seen"
+    if seen.node and seen.ending:
+        return seen.ending
     return f"runs on {seen.node} but is not Ready" if seen.node else "has no node yet"
 
 
-def _landed(target: str, node: str) -> Finish:
+def _landed(target: str, node: str, ending: str) -> Finish:
+    """Decide for a replacement that is there; one that its node is about to end has not landed."""
+    if node == target and ending:
+        return Finish(MoveState.FAILED, MoveReason.TARGET_UNFIT, f"the replacement will not stay on {ending}")
     if node == target:
         return Finish(MoveState.LANDED)
     return Finish(MoveState.ELSEWHERE, message=f"the replacement runs on {node}, not on {target}")

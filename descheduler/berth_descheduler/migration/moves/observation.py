@@ -41,6 +41,9 @@ from berth_descheduler.migration.moves.replacement_readiness import (
 )
 from berth_descheduler.migration.plans.watch import ObservedPlan
 
+_DISRUPTED: Final = "DisruptionTarget"
+"""What ends a pod says so by this condition: the taint manager, preemption, an eviction by others."""
+
 
 @dataclass(slots=True)
 class ReplicaCounter:
@@ -268,7 +271,7 @@ def _find_successor(memory: MoveMemory, reservation: Reservation | None, observe
             if memory.successor.uid:
                 # Another pod in the place has its own time.
                 memory.waits = memory.waits.end(Since.TAKEN, Since.STARTED)
-            memory.successor = replace(memory.successor, uid=uid)
+            memory.successor = replace(memory.successor, uid=uid, ending=None)
     elif not memory.successor.uid and (replacement_name := memory.status.replacement) and not memory.move.is_eviction:
         pods_of_that_name = (pod for pod in observed.pods.values() if pod.metadata.name == replacement_name)
         uid = next((pod.metadata.uid for pod in pods_of_that_name if owner_key(pod) == memory.replicas), "")
@@ -279,7 +282,20 @@ def _find_successor(memory: MoveMemory, reservation: Reservation | None, observe
 def _replacement(pod: Pod) -> Replacement:
     ready = pod.is_ready or pod.status.phase == "Succeeded"
     detail = "" if ready else describe_unready(pod)
-    return Replacement(name=pod.metadata.name, node=pod.spec.node_name, ready=ready, detail=detail)
+    return Replacement(
+        name=pod.metadata.name, node=pod.spec.node_name, ready=ready, detail=detail, ending=_why_ending(pod)
+    )
+
+
+def _why_ending(pod: Pod) -> str:
+    """Return why a pod is about to end although it may still be Ready, "" if it is not."""
+    if pod.is_terminal:
+        return ""
+    if pod.is_terminating:
+        return "is being deleted"
+    disruptions = (condition for condition in pod.status.conditions if condition.type == _DISRUPTED)
+    disruption = next((condition for condition in disruptions if condition.status == "True"), None)
+    return "" if disruption is None else f"is about to be ended: {disruption.message or disruption.reason}"
 
 
 def _find_trouble(memory: MoveMemory, successor: Pod) -> Trouble | None:
