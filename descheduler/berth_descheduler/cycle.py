@@ -6,7 +6,7 @@
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -38,7 +38,7 @@ from berth_descheduler.migration.nodes.freed_marks import sweep_freed_nodes
 from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_descheduler.migration.plans.abort import abort_plan
-from berth_descheduler.migration.plans.events import announce_starving
+from berth_descheduler.migration.plans.events import announce, announce_starving
 from berth_descheduler.migration.plans.execution import PlanDeletedError, execute_plan
 from berth_descheduler.migration.plans.history import PodName, find_pods_in_cooldown
 from berth_descheduler.migration.plans.leases import run_lease
@@ -52,6 +52,7 @@ from berth_descheduler.migration.plans.not_begun import (
 from berth_descheduler.migration.plans.publishing import conclude_request, note_replanned, publish_plan
 from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.migration.plans.requests import REPLAN_TRIGGER
+from berth_descheduler.migration.replacement_trial.trial import ReplacementTrial
 from berth_descheduler.migration.validation.live_owners import read_owners
 from berth_descheduler.migration.validation.pending_pods import pods_waiting_reason
 from berth_descheduler.migration.validation.plan_review import PlanValidator
@@ -477,6 +478,9 @@ class Cycle:
         chosen = chosen or PlanSettings(self._settings, self._planner, self._blocked_reason)
         planner = chosen.planner.with_rule(PodCoolDown(self._read_history(chosen.settings)[1]))
         read_snapshot = partial(self._read_snapshot, planner)
+        trial = ReplacementTrial(
+            self._client, self._context.clock, chosen.settings.namespace, partial(self._say_untried, published)
+        )
         context = PlanContext(
             client=self._client,
             clock=self._context.clock,
@@ -495,8 +499,17 @@ class Cycle:
                 planner.scope.own_namespace,
                 read_owners=partial(read_owners, self._client, self._context.clock),
             ),
+            replacement_trial=trial,
         )
-        return execute_plan(context, published, adopted=adopted)
+        with closing(trial):
+            return execute_plan(context, published, adopted=adopted)
+
+    def _say_untried(self, plan: MigrationPlan, reason: str) -> None:
+        """Record once that the replacements of a plan's pods are not tried by dry run, and why."""
+        _LOG.info(telemetry.TRIALS_LEFT_OUT, **{telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_REASON: reason})
+        self._context.observer.replacements_untried(reason)
+        message = f"{telemetry.TRIALS_LEFT_OUT}: {reason}"
+        announce(self._client, self._context.clock, plan, telemetry.EventReason.REPLACEMENTS_NOT_TRIED, message)
 
     # --- bookkeeping ------------------------------------------------------------------------------------------------
 

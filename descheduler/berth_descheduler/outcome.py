@@ -512,6 +512,9 @@ class CycleObserver(Protocol):
     def plan_begun(self, name: str, moves: int) -> None:
         """The execution of the plan begins."""
 
+    def replacements_untried(self, reason: str) -> None:
+        """What comes in a pod's stead is not tried by dry run before evictions; called once a plan, in any thread."""
+
     def nodes_freed(self, nodes: Sequence[str]) -> None:
         """Nodes are free by now that an earlier plan emptied."""
 
@@ -547,6 +550,9 @@ class SilentObserver:
         """Ignore it."""
 
     def plan_begun(self, name: str, moves: int) -> None:
+        """Ignore it."""
+
+    def replacements_untried(self, reason: str) -> None:
         """Ignore it."""
 
     def nodes_freed(self, nodes: Sequence[str]) -> None:

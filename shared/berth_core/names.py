@@ -24,6 +24,9 @@ WEBHOOK_CONFIGURATION: Final = "berth-handover"
 QUEUE_WEBHOOK_CONFIGURATION: Final = "berth-queues"
 EVICTION_WEBHOOK_CONFIGURATION: Final = "berth-evictions"
 WEBHOOK_SECRET: Final = "berth-webhook-tls"  # noqa: S105 - the name of an object, not a secret
+REPLACEMENT_TRIAL: Final = "berth-replacement-trial"
+"""The ServiceAccount that makes pods by dry run only, and the admission policy and binding that hold it to that."""
+
 DEFAULT_NAMESPACE: Final = "berth-system"
 FENCE_CONFIG_MAP: Final = "berth-fence-never-starts"
 """The ConfigMap that the fence of a hand-over mounts, and that does not exist."""

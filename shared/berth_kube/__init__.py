@@ -31,6 +31,7 @@ from berth_kube.resources import (
     ADMISSION_POLICY_BINDINGS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CONTROLLER_REVISIONS,
     CRDS,
     CSI_NODES,
     DAEMON_SETS,
@@ -78,7 +79,7 @@ from berth_kube.resources import (
     Resource,
     UnaddressableError,
 )
-from berth_kube.retries import NO_RETRIES, Repeatable, RetryPolicy, await_rights
+from berth_kube.retries import NO_RETRIES, Repeatable, RetryPolicy, await_rights, is_missing_right
 from berth_kube.reviews import Access, Subject, review_access, review_token
 from berth_kube.surge import (
     Around,
@@ -113,6 +114,7 @@ __all__ = [
     "ADMISSION_POLICY_BINDINGS",
     "CLUSTER_ROLES",
     "CLUSTER_ROLE_BINDINGS",
+    "CONTROLLER_REVISIONS",
     "CRDS",
     "CSI_NODES",
     "DAEMON_SETS",
@@ -218,6 +220,7 @@ __all__ = [
     "hash_of",
     "is_awaited",
     "is_loopback",
+    "is_missing_right",
     "is_out",
     "is_ready",
     "is_rolled_out",

@@ -150,6 +150,11 @@ class KubeClient:
         """Return a client with connections of its own: its calls wait for no other's."""
         return KubeClient(self.transport.apart(connections), settings=self._settings, clock=self._clock)
 
+    def impersonating(self, user: str, connections: int) -> "KubeClient":
+        """Return a client, with connections of its own, whose calls are made in the name of a ServiceAccount's user."""
+        transport = self.transport.impersonating(user, connections)
+        return KubeClient(transport, settings=self._settings, clock=self._clock)
+
     def within(self, seconds: float) -> "KubeClient":
         """Return a client with a deadline for each call.
 

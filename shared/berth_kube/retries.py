@@ -197,7 +197,7 @@ class Grants:
 
         False for any other error.
         """
-        if not _is_missing_right(error):
+        if not is_missing_right(error):
             return False
         with self._lock:
             was_lost = self._lost_at is not None and clock.monotonic() - self._lost_at < AFTER_A_LOSS_SECONDS
@@ -225,11 +225,12 @@ def _lacks_right(read: Callable[[], object]) -> bool:
     try:
         read()
     except KubeError as error:
-        return _is_missing_right(error)
+        return is_missing_right(error)
     return False
 
 
-def _is_missing_right(error: KubeError) -> bool:
+def is_missing_right(error: KubeError) -> bool:
+    """Return whether authorization refused the call, not admission."""
     return isinstance(error, ForbiddenError) and _BY_AUTHORIZATION.search(error.message) is not None
 
 

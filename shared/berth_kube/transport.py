@@ -250,6 +250,8 @@ class ConnectionSettings:
     """Longest time for a connection to be set up."""
     max_connections: int = 32
     """Requests in flight at once, from all threads; watches have their own connections."""
+    impersonated_user: str = ""
+    """User in whose name requests are made, beside the credentials' own user, who must be allowed to; "": none."""
 
 
 class Transport:
@@ -274,6 +276,13 @@ class Transport:
     def apart(self, connections: int) -> "Transport":
         """Return a transport to the same server with connections of its own."""
         return Transport(self._source, replace(self._settings, max_connections=connections))
+
+    def impersonating(self, user: str, connections: int) -> "Transport":
+        """Return a transport to the same server, with connections of its own, whose requests are another user's.
+
+        The user's groups are those that the API server gives a ServiceAccount.
+        """
+        return Transport(self._source, replace(self._settings, max_connections=connections, impersonated_user=user))
 
     def send(self, request: Request, *, silence_seconds: float | None = None) -> bytes:
         """Return the body of a 2xx answer.
@@ -341,6 +350,8 @@ class Transport:
         The official client renews a token that is about to expire.
         """
         headers = {"Accept": JSON, "User-Agent": self._settings.user_agent}
+        if self._settings.impersonated_user:
+            headers["Impersonate-User"] = self._settings.impersonated_user
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         try:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from berth_core import DEFAULT_NAMESPACE, PLACEHOLDER_IMAGE
+from berth_core import DEFAULT_NAMESPACE, PLACEHOLDER_IMAGE, REPLACEMENT_TRIAL
 from berth_core.decoding import decode_json
 from berth_kube import (
     ADMISSION_POLICIES,
@@ -42,6 +42,8 @@ from berth_sandbox.ports import LOOPBACK
 OPERATOR: Final = "berth-operator"
 DESCHEDULER: Final = "berth-descheduler"
 BERTH_ACCOUNTS: Final = (OPERATOR, DESCHEDULER)
+TRIES_REPLACEMENTS: Final = "berth-descheduler-tries-replacements"
+"""Name of the roles by which the descheduler acts as the account that makes pods by dry run."""
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML's own takes seconds for the CRDs."""
@@ -91,6 +93,18 @@ def install_berth(client: KubeClient) -> None:
     for policy, binding in build_admission_policies():
         _apply(client, ADMISSION_POLICIES, policy)
         _apply(client, ADMISSION_POLICY_BINDINGS, binding)
+    _let_replacements_be_tried(client)
+
+
+def _let_replacements_be_tried(client: KubeClient) -> None:
+    """Create the account in whose name the descheduler makes pods by dry run, after the policy that bounds it."""
+    rules = read_rules(REPLACEMENT_TRIAL)
+    _apply(client, SERVICE_ACCOUNTS, _build(SERVICE_ACCOUNTS, REPLACEMENT_TRIAL, DEFAULT_NAMESPACE))
+    roles = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
+    _grant(client, REPLACEMENT_TRIAL, rules["accountClusterRules"], "", roles)
+    _grant(client, DESCHEDULER, rules["userClusterRules"], "", roles, name=TRIES_REPLACEMENTS)
+    in_namespace = (ROLES, ROLE_BINDINGS)
+    _grant(client, DESCHEDULER, rules["userNamespaceRules"], DEFAULT_NAMESPACE, in_namespace, name=TRIES_REPLACEMENTS)
 
 
 def _apply(client: KubeClient, resource: Resource, body: dict[str, Any]) -> None:
@@ -239,18 +253,25 @@ def _build_policy_binding(policy: str) -> dict[str, Any]:
 
 
 def _grant(
-    client: KubeClient, account: str, rules: Sequence[Any], namespace: str, resources: tuple[Resource, Resource]
+    client: KubeClient,
+    account: str,
+    rules: Sequence[Any],
+    namespace: str,
+    resources: tuple[Resource, Resource],
+    *,
+    name: str = "",
 ) -> None:
-    """Grant rules to a service account.
+    """Grant rules to a service account, by a role of its own name or another.
 
     The rules hold in one namespace, or in the whole cluster for "".
     """
+    role = name or account
     roles, bindings = resources
     subject = {"kind": "ServiceAccount", "name": account, "namespace": DEFAULT_NAMESPACE}
-    reference = {"apiGroup": _RBAC_GROUP, "kind": roles.kind, "name": account}
-    _apply(client, roles, {**_build(roles, account, namespace), "rules": rules})
+    reference = {"apiGroup": _RBAC_GROUP, "kind": roles.kind, "name": role}
+    _apply(client, roles, {**_build(roles, role, namespace), "rules": rules})
     grant = {"roleRef": reference, "subjects": [subject]}
-    _apply(client, bindings, {**_build(bindings, account, namespace), **grant})
+    _apply(client, bindings, {**_build(bindings, role, namespace), **grant})
 
 
 def _build(resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.names import DEFAULT_NAMESPACE, REPLACEMENT_TRIAL
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, NotFoundError
 from berth_kube.resources import (
@@ -23,7 +23,7 @@ from berth_kube.resources import (
     RESERVATIONS,
     SERVICE_ACCOUNTS,
 )
-from berth_sandbox.bootstrap import BERTH_ACCOUNTS, build_admission_policies
+from berth_sandbox.bootstrap import BERTH_ACCOUNTS, TRIES_REPLACEMENTS, build_admission_policies
 from berth_sandbox.builds import find_helm
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox
@@ -129,7 +129,7 @@ def make_restricted_namespace(client: KubeClient) -> None:
 def remove_berth(client: KubeClient) -> None:
     """Take away what a sandbox is started with, so that the chart installs it."""
     for resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS):
-        for account in BERTH_ACCOUNTS:
+        for account in (*BERTH_ACCOUNTS, REPLACEMENT_TRIAL, TRIES_REPLACEMENTS):
             client.delete(resource, account)
     for policy, binding in build_admission_policies():
         client.delete(ADMISSION_POLICY_BINDINGS, binding["metadata"]["name"])

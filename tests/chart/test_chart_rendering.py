@@ -16,10 +16,12 @@ from berth_core.names import (
     DESCHEDULER_LEASE,
     LEADER_LEASE,
     OPERATOR_LEASE,
+    REPLACEMENT_TRIAL,
     WEBHOOK_SECRET,
 )
 from berth_descheduler.api.server import rest_settings
 from berth_descheduler.cli.doctor import doctor_command
+from berth_descheduler.migration.replacement_trial.bounds import why_binding_lets_through, why_policy_lets_through
 from berth_descheduler.options.policy import CARRIED_OUT, PLANNED, cycle_settings, settings_to_serve
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults, decode_policy, read_policy
@@ -28,7 +30,7 @@ from berth_operator.capabilities.extender.settings import ExtenderSettings
 from berth_operator.cli import main as operator
 from berth_operator.cli import read_settings
 from berth_operator.settings import OperatorSettings
-from berth_sandbox.bootstrap import build_admission_policies
+from berth_sandbox.bootstrap import TRIES_REPLACEMENTS, build_admission_policies, read_rules
 from chart.charted import SERVICES, Helm, HelmError, Manifest, container, find, is_hook, options
 from chart.value_sets import EVERYTHING, REFUSED, VALUE_SETS
 from conventions.generate_copies import CHART
@@ -416,29 +418,36 @@ def test_an_image_is_named_by_digest_or_tag(renderings: dict[str, list[Manifest]
 
 def test_another_name_is_that_of_every_object_and_reference(renderings: dict[str, list[Manifest]]) -> None:
     manifests = renderings["another name"]
-    assert [m["metadata"]["name"] for m in manifests if not m["metadata"]["name"].startswith("acme")] == []
+    fixed = [m for m in manifests if m["metadata"]["name"] == REPLACEMENT_TRIAL]
+    assert [m["metadata"]["name"] for m in manifests if m not in fixed and not is_named(m, "acme")] == []
     assert {m["metadata"]["labels"]["app.kubernetes.io/name"] for m in manifests} == {"mooring"}
     usual = [m["metadata"]["name"] for m in renderings["the defaults"]]
-    assert [f"berth{m['metadata']['name'].removeprefix('acme')}" for m in manifests if m["kind"] in BY_DEFAULT] == usual
-    accounts = [m["metadata"]["name"] for m in manifests if m["kind"] == "ServiceAccount"]
+    names = [m["metadata"]["name"] for m in manifests if m["kind"] in BY_DEFAULT]
+    assert [f"berth{name.removeprefix('acme')}" if name.startswith("acme") else name for name in names] == usual
+    accounts = [m["metadata"]["name"] for m in manifests if m["kind"] == "ServiceAccount" and m not in fixed]
     pods = [m["spec"]["template"] for m in manifests if m["kind"] == "Deployment"]
     pods += [m for m in manifests if m["kind"] == "Pod"]
     assert sorted(pod["spec"]["serviceAccountName"] for pod in pods) == sorted(accounts)
     for manifest in manifests:
         if manifest["kind"].endswith("RoleBinding"):
             assert find(manifests, manifest["kind"].removesuffix("Binding"), manifest["roleRef"]["name"])
-            assert {subject["name"] for subject in manifest["subjects"]} <= set(accounts)
+            assert {subject["name"] for subject in manifest["subjects"]} <= {*accounts, REPLACEMENT_TRIAL}
     assert options(manifests, "operator")["--webhook-service"] == ["acme-webhook"]
     assert find(manifests, "Service", "acme-webhook")
     text = json.dumps(policies(manifests)).replace('\\"', "'")
     assert "clientConfig.service.name == 'acme-webhook'" in text
     named = set(re.findall(r"system:serviceaccount:default:([\w-]+)", text))
-    assert named == {"acme-operator", "acme-descheduler"}
+    assert named == {"acme-operator", "acme-descheduler", REPLACEMENT_TRIAL}
 
 
 def test_a_name_stands_before_those_of_objects_unless_they_have_a_full_one(helm: Helm) -> None:
-    names = {m["metadata"]["name"] for m in helm.render({"nameOverride": "mooring"})}
-    assert [name for name in names if not name.startswith("mooring-")] == []
+    manifests = helm.render({"nameOverride": "mooring"})
+    assert {m["metadata"]["name"] for m in manifests if not is_named(m, "mooring-")} == {REPLACEMENT_TRIAL}
+
+
+def is_named(manifest: Manifest, prefix: str) -> bool:
+    """Return whether an object's name begins so, as all do but those for which the programs look."""
+    return bool(manifest["metadata"]["name"].startswith(prefix))
 
 
 def test_the_leases_and_the_secret_have_the_names_by_which_programs_look_for_them(
@@ -447,7 +456,7 @@ def test_the_leases_and_the_secret_have_the_names_by_which_programs_look_for_the
     for case in ("the defaults", "another name"):
         roles = [m for m in renderings[case] if m["kind"] == "Role"]
         named = {name for role in roles for rule in role["rules"] for name in rule.get("resourceNames", ())}
-        assert named == {OPERATOR_LEASE, DESCHEDULER_LEASE, LEADER_LEASE, WEBHOOK_SECRET}
+        assert named == {OPERATOR_LEASE, DESCHEDULER_LEASE, LEADER_LEASE, WEBHOOK_SECRET, REPLACEMENT_TRIAL}
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -495,7 +504,7 @@ def test_helm_test_asks_the_doctor_with_rights_to_read_alone(renderings: dict[st
     assert (program, rest) == ("berth", ["doctor"])
     assert doctor_command.make_context("doctor", list(main["args"])).params["namespace"] == "default"
     rules = [rule for m in hooks if m["kind"] in {"Role", "ClusterRole"} for rule in m["rules"]]
-    assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list"}
     assert all(
         "hook-succeeded" in m["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for m in hooks if m != pod
     )
@@ -584,6 +593,51 @@ def test_the_admission_policies_can_be_left_out_with_what_hangs_on_them(helm: He
     assert policies(manifests) == {}
     (everywhere,) = (m for m in manifests if m["kind"] == "ClusterRole" and m["metadata"]["name"] == "berth-operator")
     assert not [rule for rule in everywhere["rules"] if "pods" in rule["resources"] and "create" in rule["verbs"]]
+
+
+def of_the_trial(manifests: list[Manifest]) -> set[str]:
+    """Return what is installed for trying replacements by dry run, by kind and name."""
+    named = (f"{manifest['kind']} {manifest['metadata']['name']}" for manifest in manifests)
+    return {name for name in named if name.endswith(("replacement-trial", "tries-replacements"))}
+
+
+def test_the_account_that_tries_replacements_comes_with_what_bounds_it(helm: Helm) -> None:
+    """Its own name is fixed, as the descheduler looks for it; only who may use it is named like the chart's objects."""
+    manifests = helm.render({"fullnameOverride": "other"}, namespace="elsewhere")
+    assert of_the_trial(manifests) == {
+        "ServiceAccount berth-replacement-trial",
+        "ClusterRole berth-replacement-trial",
+        "ClusterRoleBinding berth-replacement-trial",
+        "ClusterRole other-descheduler-tries-replacements",
+        "ClusterRoleBinding other-descheduler-tries-replacements",
+        "Role other-descheduler-tries-replacements",
+        "RoleBinding other-descheduler-tries-replacements",
+        "ValidatingAdmissionPolicy berth-replacement-trial",
+        "ValidatingAdmissionPolicyBinding berth-replacement-trial",
+    }
+    policy = find(manifests, "ValidatingAdmissionPolicy", "berth-replacement-trial")
+    binding = find(manifests, "ValidatingAdmissionPolicyBinding", "berth-replacement-trial")
+    assert why_policy_lets_through(policy, "elsewhere") == why_binding_lets_through(binding) == ""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"admissionPolicies": {"enabled": False}},
+        {"admissionPolicies": {"actions": ["Warn", "Audit"]}},
+        {"descheduler": {"replacementTrial": {"enabled": False}}},
+    ],
+    ids=["no policies", "policies that warn", "switched off"],
+)
+def test_without_what_bounds_it_no_account_may_create_pods_by_dry_run(helm: Helm, values: dict[str, Any]) -> None:
+    assert of_the_trial(helm.render(values)) == set()
+
+
+def test_the_sandbox_grants_the_trial_what_the_chart_grants(helm: Helm) -> None:
+    manifests, rules = helm.render({}), read_rules(REPLACEMENT_TRIAL)
+    assert find(manifests, "ClusterRole", REPLACEMENT_TRIAL)["rules"] == rules["accountClusterRules"]
+    assert find(manifests, "ClusterRole", TRIES_REPLACEMENTS)["rules"] == rules["userClusterRules"]
+    assert find(manifests, "Role", TRIES_REPLACEMENTS)["rules"] == rules["userNamespaceRules"]
 
 
 def test_the_admission_policies_take_up_the_values(helm: Helm) -> None:

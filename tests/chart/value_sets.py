@@ -67,6 +67,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     },
     "descheduler": {
         "replicas": 3,
+        "replacementTrial": {"enabled": False},
         "options": {
             "timeLimit": "none",
             "noExact": True,

@@ -194,7 +194,7 @@ def test_of_a_gang_that_can_spare_one_pod_no_two_are_evicted_at_once() -> None:
         for name, source in (("web-1", "low-1"), ("web-2", "low-2"))
     ]
     with ThreadPoolExecutor(2) as threads:
-        answers = list(threads.map(lambda move: evict(client, move, pulse, word), moves))
+        answers = list(threads.map(lambda move: evict(client, move, pulse, word, lambda _pod: None), moves))
 
     assert sorted(one.eviction.name for one in answers) == ["NOT_SENT", "SENT"]
     assert len(evicted(cluster)) == 1

@@ -38,6 +38,7 @@ from berth_descheduler.cli.findings import (
     find_waits_in_vain,
     read_policies,
 )
+from berth_descheduler.migration.replacement_trial.findings import find_unbounded_account, why_not_tried
 from berth_descheduler.options import Output, cluster_options, namespace_option, output_option, write_described
 from berth_descheduler.registry import EVERY_CAPABILITY
 from berth_descheduler.report import Terminal
@@ -358,6 +359,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="Mend the field that is named; a field of a newer Kubernetes needs a newer Berth:",
         command="kubectl get {kind} -A --field-selector metadata.name={name} -o yaml",
     ),
+    Invariant.TRIAL_UNBOUNDED: Advice(
+        what="The account that tries replacements by dry run is not held to dry runs.",
+        why="It may create pods, so Berth does not use it: before an eviction it is not seen what comes in its stead.",
+        to_do="Have helm restore the admission policy and its binding, or switch the trial off in the chart:",
+        command="kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings {name} -o yaml",
+    ),
 }
 """In the order in which they are told: what is the cause of others comes first."""
 
@@ -383,14 +390,17 @@ def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: st
         with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-doctor") as client:
             _require_berth(client)
             violations = _examine(client, clock, namespace, console)
+            reason_not_tried = why_not_tried(client, namespace)
     except BerthError as error:
         click.echo(f"berth: {printable_line(str(error))}", err=True)
         return _CANNOT_LOOK
     seconds = clock.monotonic() - started
     if output.for_people:
         print_findings(violations, namespace, Terminal())
+        print_trial(reason_not_tried, Terminal())
     else:
-        described = {"healthy": not violations, "seconds": round(seconds, 1)}
+        described: dict[str, Any] = {"healthy": not violations, "seconds": round(seconds, 1)}
+        described |= {"replacementsTried": not reason_not_tried, "replacementsNotTriedReason": reason_not_tried}
         findings = [describe_finding(violation, namespace) for violation in violations]
         write_described({**described, "findings": findings}, output)
     return _TROUBLE if violations else 0
@@ -418,6 +428,7 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
             *(finding for capability in EVERY_CAPABILITY for finding in capability.findings(client, state, policies)),
             *find_unanswered_evictions(client, state),
             *find_unreadable_objects(client, state, policies),
+            *find_unbounded_account(client, namespace),
         )
         return *find_troubles(state, now=clock.now()), *feature_violations
 
@@ -470,3 +481,11 @@ def print_findings(found: Sequence[Violation], own_namespace: str, console: Cons
         ):
             console.print(f"    {command}", highlight=False, markup=False, soft_wrap=True)
         console.print()
+
+
+def print_trial(reason_not_tried: str, console: Console) -> None:
+    """Print whether evictions are preceded by a trial of what comes in the pod's stead."""
+    text = "Before an eviction the API server is asked by dry run for the pod that comes in its stead."
+    if reason_not_tried:
+        text = f"Before an eviction the pod that comes in its stead is not tried by dry run: {reason_not_tried}."
+    console.print(text, highlight=False, markup=False)

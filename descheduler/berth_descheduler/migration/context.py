@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from berth_core import Clock
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
+from berth_descheduler.migration.replacement_trial.trial import ReplacementTrial
 from berth_descheduler.migration.validation.plan_review import Reviewer
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_descheduler.outcome import CycleObserver, Phase
@@ -37,6 +38,9 @@ class PlanContext:
 
     pre_eviction_check: PreEvictionCheck
     """Asked before each eviction."""
+
+    replacement_trial: ReplacementTrial
+    """Tries by dry run what would come in a pod's stead."""
 
     @property
     def execution(self) -> ExecutionSettings:

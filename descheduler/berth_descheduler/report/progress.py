@@ -48,6 +48,7 @@ class RunProgress(SilentObserver):
         self._console = console
         self._stop = stop or threading.Event()
         self._told_to_stop = False
+        self._told_of_untried = False
         self._will_ask = asks
         self._shown: Mapping[Phase, str] = (
             _STEPS
@@ -116,6 +117,13 @@ class RunProgress(SilentObserver):
     def cut_off(self, why: str) -> None:
         """Print why the run does not go on just now."""
         self._show(f"cut off, tried again: {why}")
+
+    def replacements_untried(self, reason: str) -> None:
+        """Print it once a command, however many plans that carries out."""
+        if not self._told_of_untried:
+            self._told_of_untried = True
+            line = f"what comes back is not tried by dry run before evictions: {reason}"
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
         """Show the moves by state; without a terminal, only when one ends."""

@@ -5,7 +5,8 @@
 
 {{- /*
 What stands before the names of the chart's objects, whatever the release is called; the context is the root. Leases,
-the webhook's Secret, its registrations and priority classes are the programs' own, and are called the same everywhere.
+the webhook's Secret, its registrations, priority classes and the account for dry runs are the programs' own, and are
+called the same everywhere.
 */ -}}
 {{- define "berth.fullname" -}}
 {{- .Values.fullnameOverride | default (include "berth.name" .) }}
@@ -319,5 +320,48 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ $name }}
+    namespace: {{ $root.Release.Namespace }}
+{{- end }}
+
+{{- /* Whether replacements are tried by dry run: only where a policy denies their account all else; the context is the root. */ -}}
+{{- define "berth.triesReplacements" -}}
+{{- $policies := .Values.admissionPolicies -}}
+{{- if and .Values.descheduler.replacementTrial.enabled $policies.enabled (has "Deny" $policies.actions) -}}
+true
+{{- end }}
+{{- end }}
+
+{{- /* A role with its binding to one account; the context is a list: root, kind, name, rules, account. */ -}}
+{{- define "berth.grant" -}}
+{{- $root := index . 0 -}}
+{{- $kind := index . 1 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}
+metadata:
+  name: {{ index . 2 }}
+  {{- if eq $kind "Role" }}
+  namespace: {{ $root.Release.Namespace }}
+  {{- end }}
+  labels:
+    {{- include "berth.labels" $root | nindent 4 }}
+rules:
+  {{- toYaml (index . 3) | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  name: {{ index . 2 }}
+  {{- if eq $kind "Role" }}
+  namespace: {{ $root.Release.Namespace }}
+  {{- end }}
+  labels:
+    {{- include "berth.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $kind }}
+  name: {{ index . 2 }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ index . 4 }}
     namespace: {{ $root.Release.Namespace }}
 {{- end }}

@@ -242,6 +242,8 @@ class Invariant(StrEnum):
     """A DaemonSet selects lent nodes and does not tolerate their taints."""
     OBJECT_UNREADABLE = "ObjectUnreadable"
     """An object that plans go by cannot be read."""
+    TRIAL_UNBOUNDED = "TrialUnbounded"
+    """The account that tries replacements by dry run may create pods, and no admission policy keeps it to dry runs."""
 
 
 BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
@@ -288,6 +290,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.ZONE_LATE: 0.0,
     Invariant.DAEMON_KEPT_OFF: 0.0,
     Invariant.OBJECT_UNREADABLE: 0.0,
+    Invariant.TRIAL_UNBOUNDED: 0.0,
 }
 """How long each may be broken while Berth works as it should."""
 

@@ -1,5 +1,6 @@
 """Asks for the eviction of a move's pod."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,6 +11,8 @@ from berth_descheduler.migration.moves.memory import DEFAULT_GRACE_SECONDS, Evic
 from berth_descheduler.migration.moves.reservation_request import grace_seconds, why_not_movable
 from berth_descheduler.migration.nodes.targets import why_target_ends_pod
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
+from berth_descheduler.migration.replacement_trial.comparison import RawObject
+from berth_descheduler.migration.replacement_trial.trial import TrialRefusal
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_kube import (
     PODS,
@@ -41,11 +44,16 @@ class EvictAnswer:
 
 
 def evict(
-    client: KubeClient, move: PlannedMove, operator: OperatorLiveness, pre_eviction_check: PreEvictionCheck
+    client: KubeClient,
+    move: PlannedMove,
+    operator: OperatorLiveness,
+    pre_eviction_check: PreEvictionCheck,
+    try_replacement: Callable[[RawObject], TrialRefusal | None],
 ) -> EvictAnswer:
     """Evict exactly the planned pod while an operator is alive, which hands its place over.
 
-    A pod without a place needs none. Asks the rules and filters once more before, about the pod as it is now.
+    A pod without a place needs none. Asks the rules and filters once more before, about the pod as it is now, and
+    whether what its controller would make in its stead can take its place.
     """
     operator_problem = "" if move.is_eviction else operator.problem()
     if operator_problem:
@@ -58,6 +66,8 @@ def evict(
                 return EvictAnswer(Eviction.BLOCKED, "the pod is being deleted", is_gone=True)
             with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
                 refused_answer = ask_rules(client, raw_pod, move, pre_eviction_check)
+                if refused_answer is None and not move.is_eviction:
+                    refused_answer = _try(try_replacement, raw_pod)
                 return refused_answer or replace(ask_for_eviction(client, move), grace_seconds=grace_seconds(raw_pod))
     except NotFoundError:
         pass  # the eviction reports what became of it
@@ -66,6 +76,11 @@ def evict(
     except RetryableError as error:
         return EvictAnswer(Eviction.BLOCKED, str(error), retry_after_seconds=error.retry_after_seconds)
     return ask_for_eviction(client, move)
+
+
+def _try(try_replacement: Callable[[RawObject], TrialRefusal | None], raw_pod: RawObject) -> EvictAnswer | None:
+    refusal = try_replacement(raw_pod)
+    return EvictAnswer(Eviction.NOT_SENT, refusal.message, refusal=refusal.reason) if refusal else None
 
 
 def ask_rules(

@@ -7,6 +7,7 @@ from what it observes.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import assert_never
 
 import structlog
@@ -224,13 +225,13 @@ class MoveController:
             counts.open_moves += 1
             counts.open_sources.add(source)
             memory.waits = memory.waits.begin(Since.RESERVING, now)
-        client = self._context.client
+        client, trial = self._context.client, self._context.replacement_trial
         deadlines = self._deadlines if self._settings.timeouts.heeds_progress_deadlines else None
         terms = PlaceTerms(self._settings.ttl, memory.turn.number, deadlines)
         self._set_status(memory, MoveState.RESERVING)
         self._calls.make_for(
             memory,
-            lambda: reserve(client, self._plan, memory.index, memory.move, terms, self._eligibility),
+            lambda: reserve(client, self._plan, memory.index, memory.move, terms, self._eligibility, trial),
             lambda answer: self._reserved(memory, answer),
         )
 
@@ -288,9 +289,10 @@ class MoveController:
             )
             return
         observed_wave.count_eviction(memory)
+        try_replacement = partial(self._context.replacement_trial.before_eviction, reservation=memory.reservation)
         self._calls.make_for(
             memory,
-            lambda: evict(client, move, self._context.operator, rules),
+            lambda: evict(client, move, self._context.operator, rules, try_replacement),
             lambda answer: self._evicted(memory, answer),
         )
 

@@ -16,6 +16,8 @@ def refused(facts: MoveFacts) -> Finish:
         MoveReason.POD_CHANGED,
         MoveReason.ROOM_NOT_NEEDED,
         MoveReason.TARGET_UNFIT,
+        MoveReason.REPLACEMENT_REFUSED,
+        MoveReason.REPLACEMENT_DIFFERS,
     }
     state = MoveState.SKIPPED if memory.refused.reason in untouched else MoveState.FAILED
     return Finish(state, memory.refused.reason, memory.refused.detail, release=True)

@@ -26,6 +26,7 @@ from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_descheduler.migration.moves.memory import DEFAULT_GRACE_SECONDS
 from berth_descheduler.migration.moves.start_deadlines import ProgressDeadlines
 from berth_descheduler.migration.moves.surge_eligibility import why_pod_cannot_surge
+from berth_descheduler.migration.replacement_trial.trial import ReplacementTrial
 from berth_kube import (
     PODS,
     RESERVATIONS,
@@ -86,10 +87,12 @@ def reserve(
     move: PlannedMove,
     terms: PlaceTerms,
     eligibility: SurgeEligibility,
+    trial: ReplacementTrial,
 ) -> ReserveAnswer:
     """Create the Reservation of a move from its live pod.
 
-    An existing Reservation of that name is the plan's own.
+    An existing Reservation of that name is the plan's own. None is created for a pod whose replacement could not take
+    the place; the replacement of a pod that surges runs before anything is evicted, and needs no trial.
     """
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
@@ -105,9 +108,18 @@ def reserve(
     progress_seconds = terms.progress_seconds(raw_pod)
     ttl = terms.ttl_of(progress_seconds)
     body = build_reservation(plan, index, move, raw_pod, ttl, is_preemptable=preemptable)
+    wants_surge = move.method is MoveMethod.SURGE
+    if not wants_surge and (refused_answer := _try_replacement(trial, raw_pod, body)) is not None:
+        return refused_answer
     answer = replace(_create(client, raw_pod, body), progress_seconds=progress_seconds)
-    surges = answer.created and move.method is MoveMethod.SURGE
+    surges = answer.created and wants_surge
     return replace(answer, not_surge=why_pod_cannot_surge(eligibility, raw_pod)) if surges else answer
+
+
+def _try_replacement(trial: ReplacementTrial, raw_pod: dict[str, Any], body: dict[str, Any]) -> ReserveAnswer | None:
+    spec = body["spec"]
+    refusal = trial.before_reservation(raw_pod, spec["tasks"][0]["template"], spec["schedulerName"])
+    return ReserveAnswer(refusal=refusal.reason, detail=refusal.message) if refusal else None
 
 
 def _is_preemptable(client: KubeClient, raw_pod: dict[str, Any]) -> bool:

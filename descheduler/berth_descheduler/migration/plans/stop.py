@@ -69,6 +69,8 @@ def is_overtaken(reason: MoveReason) -> bool:
             | MoveReason.EVICTION_INTERCEPTED
             | MoveReason.EVICTION_FORBIDDEN
             | MoveReason.FILTERED
+            | MoveReason.REPLACEMENT_REFUSED
+            | MoveReason.REPLACEMENT_DIFFERS
             | MoveReason.REPLACEMENT_TIMEOUT
             | MoveReason.REPLACEMENT_GONE
             | MoveReason.TAKEN_BACK

@@ -1,0 +1,95 @@
+"""Whether the pod that a controller would make can take the place that is held. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from berth_core import Pod, PodSpec, PodTemplate, effective_requests, template_differences
+from berth_core.decoding import convert
+
+RawObject = Mapping[str, Any]
+
+_OF_A_PLACE: Final = {
+    "persistentVolumeClaim": "claimName",
+    "ephemeral": "volumeClaimTemplate",
+    "awsElasticBlockStore": "volumeID",
+    "azureDisk": "diskURI",
+    "cinder": "volumeID",
+    "fc": "wwids",
+    "gcePersistentDisk": "pdName",
+    "iscsi": "iqn",
+    "photonPersistentDisk": "pdID",
+    "portworxVolume": "volumeID",
+    "rbd": "image",
+    "scaleIO": "volumeName",
+    "storageos": "volumeName",
+    "vsphereVolume": "volumePath",
+}
+"""Sources of volumes that some nodes cannot reach, each with the field by which two of them are the same volume."""
+
+
+def find_differences(
+    replacement: RawObject, template: RawObject, old_pod: RawObject, *, scheduler_name: str
+) -> tuple[str, ...]:
+    """Return one phrase per difference that keeps a pod from a place that was made for the old pod's like.
+
+    `replacement` is as the API server would store it, `template` is the Reservation's. Whoever hands the place over
+    compares the same (`template_differences`); ports, volumes and a fixed node come on top. Raises `InputError` or
+    `msgspec.ValidationError` where the pod cannot be read.
+    """
+    place, pod = convert(template, PodTemplate), convert(replacement, Pod)
+    return (
+        *template_differences(place, pod, scheduler_name=scheduler_name),
+        *_of_node(replacement, old_pod),
+        *_of_ports(replacement["spec"], old_pod["spec"]),
+        *_of_volumes(replacement["spec"], old_pod["spec"]),
+    )
+
+
+def find_excess(replacement: RawObject, template: RawObject) -> tuple[str, ...]:
+    """Return one phrase for each resource of which a pod requests more than a place has.
+
+    For a pod as its controller asks for it, to which admission has added nothing yet.
+    """
+    held = effective_requests(convert(template, PodTemplate).spec)
+    requested = effective_requests(convert(replacement["spec"], PodSpec))
+    held_quantities, quantities = held.to_quantities(), requested.to_quantities()
+    return tuple(
+        f"{name} requested is {quantities[name]}, above {held_quantities.get(name, '0')}"
+        for name in requested.lacking(held)
+    )
+
+
+def _of_node(replacement: RawObject, old_pod: RawObject) -> Iterator[str]:
+    """Yield a node that the template itself names, past every scheduler."""
+    if node := replacement["spec"].get("nodeName"):
+        yield f"nodeName is {node!r}, whichever node has the place of {old_pod['metadata']['name']}"
+
+
+def _of_ports(spec: RawObject, old_spec: RawObject) -> Iterator[str]:
+    further_ports = sorted(set(_host_ports(spec)).difference(_host_ports(old_spec)))
+    if further_ports:
+        yield f"hostPort is {', '.join(further_ports)}, which the pod that leaves does not have"
+
+
+def _host_ports(spec: RawObject) -> Iterator[str]:
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        for port in container.get("ports") or ():
+            if port.get("hostPort"):
+                address = port.get("hostIP") or "0.0.0.0"  # noqa: S104 - what the API means by none, not bound here
+                yield f"{address}:{port['hostPort']}/{port.get('protocol') or 'TCP'}"
+
+
+def _of_volumes(spec: RawObject, old_spec: RawObject) -> Iterator[str]:
+    old_volumes = list(_volumes(old_spec))
+    for volume in _volumes(spec):
+        if volume not in old_volumes:
+            source, identity = volume
+            text = "an ephemeral claim" if source == "ephemeral" else f"the {source} {identity}"
+            yield f"volumes have {text}, which the pod that leaves does not have"
+
+
+def _volumes(spec: RawObject) -> Iterator[tuple[str, Any]]:
+    for volume in spec.get("volumes") or ():
+        for source, field in _OF_A_PLACE.items():
+            if volume.get(source) is not None:
+                yield source, volume[source].get(field)

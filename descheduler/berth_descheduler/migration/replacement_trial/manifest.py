@@ -1,0 +1,125 @@
+"""The pod that a controller would make next, as it would ask the API server for it.
+
+Pure. Labels, annotations, names and owners are those that admission sees when the controller itself asks. The sources
+are the controllers of Kubernetes: `GetPodFromTemplate` (`pkg/controller/controller_utils.go`),
+`newVersionedStatefulSetPod`, `initIdentity` and `updateStorage` (`pkg/controller/statefulset/stateful_set_utils.go`),
+and `manageJob` (`pkg/controller/job/job_controller.go`).
+"""
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+RawObject = Mapping[str, Any]
+
+REPLICA_SET: Final = ("apps", "ReplicaSet")
+STATEFUL_SET: Final = ("apps", "StatefulSet")
+REPLICATION_CONTROLLER: Final = ("", "ReplicationController")
+JOB: Final = ("batch", "Job")
+
+_COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"
+_REVISION: Final = "controller-revision-hash"
+_ORDINAL: Final = re.compile(r"(.*)-([0-9]+)")
+
+
+def build_replacement(owner: RawObject, template: RawObject, raw_pod: RawObject, revision: str = "") -> dict[str, Any]:
+    """Return the pod that a controller makes of a template in the stead of a pod.
+
+    It has a name of its own: the old pod is still there, and a StatefulSet's would have the same. `revision` is the
+    name of the StatefulSet's revision that the template is of.
+    """
+    replacement = _pod_of_template(owner, template)
+    match owner["kind"]:
+        case "StatefulSet":
+            _give_identity(replacement, owner, raw_pod, revision)
+        case "Job":
+            _give_index(replacement, raw_pod)
+        case _:
+            pass
+    return replacement
+
+
+def old_revision(stateful_set: RawObject, raw_pod: RawObject) -> str:
+    """Return the ControllerRevision by which a StatefulSet makes a pod again, "" where it is its template.
+
+    A rolling update with a partition leaves ordinals below it at the current revision (`newVersionedStatefulSetPod`);
+    a StatefulSet with OnDelete makes every pod by its template. Raises `ValueError` for a pod without an ordinal.
+    """
+    spec, status = stateful_set["spec"], stateful_set.get("status") or {}
+    strategy = spec.get("updateStrategy") or {}
+    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+        return ""
+    rolling = strategy.get("rollingUpdate")
+    kept = (status.get("currentReplicas") if rolling is None else rolling.get("partition")) or 0
+    start = (spec.get("ordinals") or {}).get("start") or 0
+    is_kept = ordinal_of(stateful_set, raw_pod) < start + kept
+    return str(status.get("currentRevision") or "") if is_kept else ""
+
+
+def ordinal_of(stateful_set: RawObject, raw_pod: RawObject) -> int:
+    """Return a pod's ordinal; raises `ValueError` where its name has none."""
+    name, set_name = raw_pod["metadata"]["name"], stateful_set["metadata"]["name"]
+    match = _ORDINAL.fullmatch(name)
+    if match is None or match[1] != set_name:
+        raise ValueError(f"the name {name} has no ordinal of the StatefulSet {set_name}")
+    return int(match[2])
+
+
+def template_of_revision(revision: RawObject) -> dict[str, Any]:
+    """Return the pod template that a StatefulSet's ControllerRevision keeps, which is a patch of its spec."""
+    template = dict(revision["data"]["spec"]["template"])
+    template.pop("$patch", None)
+    return template
+
+
+def _pod_of_template(owner: RawObject, template: RawObject) -> dict[str, Any]:
+    of_owner, of_template = owner["metadata"], template.get("metadata") or {}
+    reference = {key: of_owner[key] for key in ("name", "uid")}
+    reference |= {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+    # No blockOwnerDeletion: with the plugin OwnerReferencesPermissionEnforcement it asks for a right on the owner.
+    metadata = {
+        "generateName": f"{of_owner['name']}-",
+        "namespace": of_owner["namespace"],
+        "labels": dict(of_template.get("labels") or {}),
+        "annotations": dict(of_template.get("annotations") or {}),
+        "ownerReferences": [reference],
+    }
+    if finalizers := of_template.get("finalizers"):
+        metadata["finalizers"] = list(finalizers)
+    spec = copy.deepcopy(dict(template["spec"]))
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _give_identity(replacement: dict[str, Any], stateful_set: RawObject, raw_pod: RawObject, revision: str) -> None:
+    """Give a StatefulSet's pod what tells it from the others: host name, labels and claims."""
+    name, ordinal = raw_pod["metadata"]["name"], ordinal_of(stateful_set, raw_pod)
+    metadata, spec = replacement["metadata"], replacement["spec"]
+    metadata["generateName"] = f"{name}-"
+    metadata["labels"] |= {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(ordinal)}
+    if revision:
+        metadata["labels"][_REVISION] = revision
+    spec["hostname"] = name
+    if service := stateful_set["spec"].get("serviceName"):
+        spec["subdomain"] = service
+    claims = {
+        claim["metadata"]["name"]: {"claimName": f"{claim['metadata']['name']}-{name}"}
+        for claim in stateful_set["spec"].get("volumeClaimTemplates") or ()
+    }
+    others = [volume for volume in spec.get("volumes") or () if volume["name"] not in claims]
+    if volumes := [*({"name": key, "persistentVolumeClaim": claim} for key, claim in claims.items()), *others]:
+        spec["volumes"] = volumes
+
+
+def _give_index(replacement: dict[str, Any], raw_pod: RawObject) -> None:
+    """Give a pod of an indexed Job the index of the pod whose work it does."""
+    metadata, spec = replacement["metadata"], replacement["spec"]
+    metadata["finalizers"] = [*metadata.get("finalizers", ()), _JOB_TRACKING]
+    index = (raw_pod["metadata"].get("annotations") or {}).get(_COMPLETION_INDEX)
+    if index is None:
+        return
+    of_job = metadata["generateName"].removesuffix("-")
+    metadata["generateName"] = f"{of_job}-{index}-"
+    metadata["labels"][_COMPLETION_INDEX] = metadata["annotations"][_COMPLETION_INDEX] = index
+    spec["hostname"] = f"{of_job}-{index}"

@@ -1,0 +1,110 @@
+"""What an error of the API server says about the pod that was tried. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth_core import InputError, PodSpec, ResourceAmounts, effective_requests
+from berth_core.decoding import convert
+from berth_kube import ForbiddenError, InvalidObjectError, KubeError, is_missing_right
+
+RawObject = Mapping[str, Any]
+
+_DENIED: Final = re.compile(r"denied (the )?request")
+"""By a webhook or a policy, with whichever status code it has chosen."""
+
+_ABOUT_THE_POD: Final = re.compile(r'^(pods|Pod) "[^"]*" is (forbidden|invalid): ')
+_QUOTA: Final = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
+"""Of each amount only those that the pod would exceed (`pkg/quota/admission`), as `name=quantity` with commas."""
+
+_PODS: Final = frozenset({"pods", "count/pods"})
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """The API server would refuse the pod, for this reason."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FullQuota:
+    """A quota has no room for the pod beside the one that leaves, and has when that is gone.
+
+    Quotas come last: all other admission has let the pod through.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The error says nothing about the pod."""
+
+    message: str
+
+
+def read_error(error: KubeError, old_pod: RawObject) -> Denial | FullQuota | Unknown:
+    """Return what a final error to a dry run says.
+
+    A webhook that has side effects is not asked by dry runs, which the API server answers with 400 (`admission webhook
+    "..." does not support dry run`): what it says to the real pod is not known. A missing right says nothing either.
+    """
+    if _DENIED.search(error.message):
+        return Denial(without_name(error.message))
+    if is_missing_right(error) or not isinstance(error, ForbiddenError | InvalidObjectError):
+        return Unknown(error.message)
+    if frees_quota(error.message, old_pod):
+        return FullQuota()
+    return Denial(without_name(error.message))
+
+
+def without_name(message: str) -> str:
+    """Return a message about the tried pod without its name, which the API server has made up."""
+    return _ABOUT_THE_POD.sub("", message)
+
+
+def frees_quota(message: str, old_pod: RawObject) -> bool:
+    """Return whether the quota that a message names has room for the new pod once the old one is gone."""
+    match = _QUOTA.search(message)
+    if match is None:
+        return False
+    requested, used, limited = (dict(_pairs(text)) for text in match.groups()[1:])
+    try:
+        given_back = {name: _given_back(name, old_pod) for name in requested}
+        return all(
+            _amount(name, used[name]) - given_back[name] + _amount(name, quantity) <= _amount(name, limited[name])
+            for name, quantity in requested.items()
+        )
+    except (InputError, KeyError):
+        return False
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    return [(name, quantity) for name, _, quantity in (pair.partition("=") for pair in text.split(","))]
+
+
+def _given_back(name: str, old_pod: RawObject) -> int:
+    """Return how much of a quota's amount a pod has."""
+    if name in _PODS:
+        return 1
+    spec = old_pod["spec"]
+    if name.startswith("limits."):
+        spec = {**spec, **{part: [_by_limits(entry) for entry in spec.get(part) or ()] for part in _CONTAINERS}}
+    return effective_requests(convert(spec, PodSpec)).get(_resource(name))
+
+
+_CONTAINERS: Final = ("containers", "initContainers")
+
+
+def _by_limits(container: RawObject) -> dict[str, Any]:
+    """Return a container that requests its limits."""
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return {**container, "resources": {"requests": limits}}
+
+
+def _resource(name: str) -> str:
+    return name.removeprefix("requests.").removeprefix("limits.")
+
+
+def _amount(name: str, quantity: str) -> int:
+    return ResourceAmounts.from_quantities({_resource(name): quantity}).get(_resource(name))

@@ -1,0 +1,240 @@
+"""Has the API server make a pod's replacement by dry run, in the name of an account that may do nothing else.
+
+The account is impersonated: the right to do so names this one account, and no token is handed out that could be kept.
+Before each run its bounds are looked at; without them, or without the right, the trial is left out and that is said
+once. What cannot be told of one pod keeps no pod: only a refusal or a difference does.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from berth_core import Clock, InputError, MoveReason, PermanentError, RetryableError
+from berth_descheduler import telemetry
+from berth_descheduler.migration.replacement_trial.bounds import trial_user, why_not_bounded
+from berth_descheduler.migration.replacement_trial.comparison import RawObject, find_differences, find_excess
+from berth_descheduler.migration.replacement_trial.manifest import (
+    JOB,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    STATEFUL_SET,
+    build_replacement,
+    old_revision,
+    template_of_revision,
+)
+from berth_descheduler.migration.replacement_trial.refusals import Denial, FullQuota, Unknown, read_error
+from berth_kube import (
+    CONTROLLER_REVISIONS,
+    JOBS,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    RESERVATIONS,
+    STATEFUL_SETS,
+    KubeClient,
+    KubeError,
+    controller_reference,
+    is_missing_right,
+)
+
+_LOG = structlog.get_logger(__name__)
+
+_RESOURCES: Final = {
+    REPLICA_SET: REPLICA_SETS,
+    STATEFUL_SET: STATEFUL_SETS,
+    REPLICATION_CONTROLLER: REPLICATION_CONTROLLERS,
+    JOB: JOBS,
+}
+"""Controllers of whose next pod is known how they make it."""
+
+_MISFITS: Final = (LookupError, TypeError, AttributeError, ValueError, InputError, msgspec.ValidationError)
+"""What is raised where a raw object has values that its kind does not have."""
+
+_CONNECTIONS: Final = 8
+_ACCEPTED_SECONDS: Final = 30.0
+"""How long an eviction that a budget holds up is asked for again without another trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRefusal:
+    """Why a pod stays: what would come in its stead does not run in its place."""
+
+    reason: MoveReason
+    message: str
+
+
+class _UnknownReplacementError(Exception):
+    """What a controller makes next cannot be told."""
+
+
+class ReplacementTrial:
+    """Tries the replacements of one plan's pods; thread-safe.
+
+    `say_left_out` records once why none is tried.
+    """
+
+    def __init__(self, client: KubeClient, clock: Clock, namespace: str, say_left_out: Callable[[str], None]) -> None:
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._say_left_out = say_left_out
+        self._lock = threading.Lock()
+        self._as_account: KubeClient | None = None
+        self._is_left_out = False
+        self._accepted: dict[str, float] = {}
+        """When (monotonic seconds) the replacement of a pod, by its UID, was accepted."""
+
+    def close(self) -> None:
+        """Close the connections of the account."""
+        with self._lock:
+            if self._as_account is not None:
+                self._as_account.close()
+                self._as_account = None
+
+    def before_reservation(self, raw_pod: RawObject, template: RawObject, scheduler_name: str) -> TrialRefusal | None:
+        """Return why no place is asked for: then nothing of the plan has been evicted yet for this pod's sake.
+
+        What could not be asked now is asked again before the eviction.
+        """
+        try:
+            return self._try(raw_pod, template, scheduler_name)
+        except RetryableError:
+            return None
+
+    def before_eviction(self, raw_pod: RawObject, reservation: str) -> TrialRefusal | None:
+        """Return why the pod is not evicted into the place that a Reservation holds.
+
+        Raises `RetryableError` where the API server does not answer.
+        """
+        uid, now = raw_pod["metadata"]["uid"], self._clock.monotonic()
+        accepted_at = self._accepted.get(uid)
+        if accepted_at is not None and now - accepted_at < _ACCEPTED_SECONDS:
+            return None
+        if self._account() is None:
+            return None
+        try:
+            held = self._client.get(RESERVATIONS, reservation, namespace=raw_pod["metadata"]["namespace"])
+            spec = held["spec"]
+            template, scheduler_name = spec["tasks"][0]["template"], spec.get("schedulerName") or ""
+        except (PermanentError, *_MISFITS) as error:
+            self._note_unknown(raw_pod, f"its Reservation cannot be read: {error}")
+            return None
+        refusal = self._try(raw_pod, template, scheduler_name)
+        if refusal is None:
+            self._accepted[uid] = now
+        return refusal
+
+    def _try(self, raw_pod: RawObject, template: RawObject, scheduler_name: str) -> TrialRefusal | None:
+        account = self._account()
+        if account is None:
+            return None
+        try:
+            replacement = self._build(raw_pod)
+            return self._ask(account, raw_pod, replacement, template, scheduler_name)
+        except _UnknownReplacementError as error:
+            self._note_unknown(raw_pod, str(error))
+        except _MISFITS as error:
+            self._note_unknown(raw_pod, f"its replacement cannot be read: {error}")
+        return None
+
+    def _ask(
+        self,
+        account: KubeClient,
+        raw_pod: RawObject,
+        replacement: dict[str, Any],
+        template: RawObject,
+        scheduler_name: str,
+    ) -> TrialRefusal | None:
+        namespace = raw_pod["metadata"]["namespace"]
+        try:
+            stored = account.create(PODS, replacement, namespace=namespace, dry_run=True)
+        except PermanentError as error:
+            return self._judge(error, raw_pod, replacement, template)
+        return _differing(find_differences(stored, template, raw_pod, scheduler_name=scheduler_name))
+
+    def _judge(
+        self, error: PermanentError, raw_pod: RawObject, replacement: RawObject, template: RawObject
+    ) -> TrialRefusal | None:
+        if not isinstance(error, KubeError):
+            raise error
+        match read_error(error, raw_pod):
+            case Denial(message):
+                return TrialRefusal(
+                    MoveReason.REPLACEMENT_REFUSED, f"the API server would refuse the pod made in its stead: {message}"
+                )
+            case FullQuota():
+                return _differing(find_excess(replacement, template))
+            case Unknown(message) if is_missing_right(error):
+                self._leave_out(message)
+            case Unknown(message):
+                self._note_unknown(raw_pod, message)
+        return None
+
+    def _build(self, raw_pod: RawObject) -> dict[str, Any]:
+        """Return the pod that the controller would make; raises `_UnknownReplacementError` where that is not known."""
+        owner = controller_reference(raw_pod)
+        if owner is None:
+            raise _UnknownReplacementError("no controller makes it again")
+        group = owner.api_version.rpartition("/")[0]
+        resource = _RESOURCES.get((group, owner.kind))
+        if resource is None:
+            raise _UnknownReplacementError(f"how a {owner.kind} of {owner.api_version} makes pods is not known")
+        try:
+            raw_owner = self._client.get(resource, owner.name, namespace=owner.namespace)
+            if raw_owner["metadata"]["uid"] != owner.uid:
+                raise _UnknownReplacementError(f"another {owner.kind} has the name {owner.name} by now")
+            raw_owner |= {"apiVersion": resource.api_version, "kind": resource.kind}
+            template, revision = self._template(raw_owner, raw_pod)
+        except PermanentError as error:
+            raise _UnknownReplacementError(str(error)) from error
+        return build_replacement(raw_owner, template, raw_pod, revision)
+
+    def _template(self, owner: RawObject, raw_pod: RawObject) -> tuple[RawObject, str]:
+        """Return the template in use, and for a StatefulSet the name of its revision."""
+        template: RawObject = owner["spec"]["template"]
+        if owner["kind"] != STATEFUL_SET[1]:
+            return template, ""
+        if revision := old_revision(owner, raw_pod):
+            kept = self._client.get(CONTROLLER_REVISIONS, revision, namespace=owner["metadata"]["namespace"])
+            return template_of_revision(kept), revision
+        return template, str((owner.get("status") or {}).get("updateRevision") or "")
+
+    # --- whether replacements are tried at all ----------------------------------------------------------------------
+
+    def _account(self) -> KubeClient | None:
+        """Return a client that acts as the account, None where the trial is left out.
+
+        Raises `RetryableError` where the account's bounds could not be read.
+        """
+        with self._lock:
+            if self._is_left_out:
+                return None
+            if self._as_account is None:
+                if reason := why_not_bounded(self._client, self._namespace):
+                    self._is_left_out = True
+                    self._say_left_out(reason)
+                    return None
+                self._as_account = self._client.impersonating(trial_user(self._namespace), _CONNECTIONS)
+            return self._as_account
+
+    def _leave_out(self, reason: str) -> None:
+        with self._lock:
+            if not self._is_left_out:
+                self._is_left_out = True
+                self._say_left_out(reason)
+
+    def _note_unknown(self, raw_pod: RawObject, reason: str) -> None:
+        metadata = raw_pod["metadata"]
+        pod = f"{metadata['namespace']}/{metadata['name']}"
+        _LOG.warning(telemetry.NOT_TRIED, **{telemetry.KEY_POD: pod, telemetry.KEY_REASON: reason})
+
+
+def _differing(differences: tuple[str, ...]) -> TrialRefusal | None:
+    if not differences:
+        return None
+    message = f"the pod made in its stead could not take the place that is held: {', '.join(differences)}"
+    return TrialRefusal(MoveReason.REPLACEMENT_DIFFERS, message)
