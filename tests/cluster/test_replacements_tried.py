@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from berth_core.clock import SystemClock
-from berth_core.migration_plans import MoveReason, MoveState
+from berth_core.migration_plans import MoveReason
 from berth_core.names import DEFAULT_NAMESPACE, REPLACEMENT_TRIAL
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests.reservation_templates import build_template
@@ -36,11 +36,9 @@ from berth_kube.resources import (
     VALIDATING_WEBHOOKS,
     Resource,
 )
-from berth_sandbox.bootstrap import DESCHEDULER, NodeShape, build_admission_policies
+from berth_sandbox.bootstrap import DESCHEDULER, build_admission_policies
 from berth_sandbox.sandbox import Sandbox
-from cluster.test_what_cannot_surge import close
 from cluster_objects import build_reservation, is_gone, label_owner, make_namespace, pod_template, pods
-from descheduling_stage import MOVERS, Scene
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -321,8 +319,21 @@ def test_without_its_bounds_the_trial_is_left_out_and_that_is_said_once(stage: S
             assert trial.before_eviction(raw_pod, "none") is None
     finally:
         stage.admin.create(ADMISSION_POLICY_BINDINGS, bindings[REPLACEMENT_TRIAL])
+        eventually("the account is held again", lambda: is_held(stage), seconds=60)
     assert stage.left_out == [f"there is no ValidatingAdmissionPolicyBinding {REPLACEMENT_TRIAL}"]
     assert stage.refusal(raw_pod) is not None
+
+
+def is_held(stage: Stage) -> bool:
+    """Return whether the account cannot make a pod; one that it has made is taken away."""
+    body = {"metadata": {"name": "probe"}, "spec": pod_template({}, cpu=CPU)["spec"]}
+    with closing(stage.client.impersonating(trial_user(DEFAULT_NAMESPACE), 1)) as account:
+        try:
+            account.create(PODS, body, namespace=stage.namespace)
+        except KubeError as error:
+            return "pods may only be created as a dry run" in error.message
+    stage.admin.delete(PODS, "probe", namespace=stage.namespace, grace_seconds=0)
+    return False
 
 
 def test_a_berth_in_another_namespace_is_not_taken_for_bounded(stage: Stage) -> None:
@@ -331,63 +342,3 @@ def test_a_berth_in_another_namespace_is_not_taken_for_bounded(stage: Stage) -> 
         assert trial.before_reservation(raw_pod, build_template(raw_pod), "default-scheduler") is None
     (reason,) = stage.left_out
     assert "its matchConditions are not for system:serviceaccount:elsewhere:berth-replacement-trial alone" in reason
-
-
-# --- in a run --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.deep
-def test_a_run_evicts_no_pod_of_which_admission_would_take_no_other(scene: Scene) -> None:
-    """Nothing of this is in the plan: what changes is admission, and only after the pods have been made."""
-    for name in MOVERS:
-        scene.remove(name)
-    (third,) = scene.sandbox.add_nodes(1, NodeShape(cpu="8"), prefix=f"{scene.namespace}-third-")
-    low = (*scene.low, third)
-    scene.client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "worker"}}, namespace=scene.namespace)
-    specs: dict[str, dict[str, Any]] = {
-        "plain": {},
-        "orphan": {"serviceAccountName": "worker"},
-        "grown": {"containers": [{"name": "main", "image": "pause"}]},
-    }
-    # Each on a node of its own: where one pod stays, moves of others off the same node are given up.
-    for (name, spec), node in zip(specs.items(), low, strict=True):
-        scene.cordon(node, closed=False)
-        close(scene, *scene.high, *(other for other in low if other != node))
-        scene.deploy(name, replicas=1, cpu=CPU, **spec)
-        assert [pod.spec.node_name for pod in scene.pods(label_selector=f"app={name}")] == [node]
-    scene.cordon(*scene.high, *low, closed=False)
-    scene.client.delete(SERVICE_ACCOUNTS, "worker", namespace=scene.namespace)
-    limits = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "2"}}]}
-    scene.client.create(LIMIT_RANGES, {"metadata": {"name": "defaults"}, "spec": limits}, namespace=scene.namespace)
-    scene.wait_for("admission knows both", lambda: is_admission_changed(scene))
-    watched = ("orphan", "grown")
-    names = {name: pod.metadata.name for name in watched for pod in scene.pods(label_selector=f"app={name}")}
-
-    scene.run("--max-replans=0", "--no-exact")
-
-    moves = {move.pod.rsplit("-", 2)[0]: move for plan in scene.plans() for move in plan.status.moves}
-    ends = {name: (move.state, move.reason) for name, move in moves.items() if name in {"plain", *names}}
-    assert ends == {
-        "plain": (MoveState.LANDED, MoveReason.NONE),
-        "orphan": (MoveState.SKIPPED, MoveReason.REPLACEMENT_REFUSED),
-        "grown": (MoveState.SKIPPED, MoveReason.REPLACEMENT_DIFFERS),
-    }
-    assert 'serviceaccount "worker" not found' in moves["orphan"].message
-    assert "cpu requested is 2, above 0" in moves["grown"].message
-    still = {name: pod.metadata.name for name in names for pod in scene.pods(label_selector=f"app={name}")}
-    assert still == names
-    scene.client.delete(LIMIT_RANGES, "defaults", namespace=scene.namespace)
-    scene.require_peace(pods=len(scene.high) + 3)
-
-
-def is_admission_changed(scene: Scene) -> bool:
-    """Return whether the API server misses the account and knows the defaults, which it reads from caches."""
-    spec = {"containers": [{"name": "main", "image": "pause"}]}
-    asked = {"metadata": {"name": "asked"}, "spec": spec}
-    stored = scene.client.create(PODS, asked, namespace=scene.namespace, dry_run=True)
-    of_account = {"metadata": {"name": "asked"}, "spec": {**spec, "serviceAccountName": "worker"}}
-    try:
-        scene.client.create(PODS, of_account, namespace=scene.namespace, dry_run=True)
-    except KubeError:
-        return stored["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2"}}
-    return False

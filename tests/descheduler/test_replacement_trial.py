@@ -404,6 +404,9 @@ class Server:
         self.user = user
         return self
 
+    def within(self, _seconds: float) -> "Server":
+        return self
+
     def create(self, _resource: Resource, body: RawObject, *, dry_run: bool, **_: object) -> RawObject:
         assert dry_run
         self.dry_runs += 1
@@ -505,7 +508,7 @@ def test_a_pod_whose_controller_is_not_known_is_evicted_and_that_is_logged() -> 
     tried = Tried()
     tried.server.objects["replicasets"] = {**owner(), "metadata": {**owner()["metadata"], "uid": "another"}}
     with structlog.testing.capture_logs() as lines:
-        assert tried.before_eviction() is None
+        assert (tried.before_reservation(), tried.before_eviction()) == (None, None)
     (line,) = lines
     assert (line["event"], line["pod"]) == (telemetry.NOT_TRIED, "default/web-1")
     assert "another ReplicaSet has the name web by now" in line["reason"]

@@ -55,6 +55,8 @@ _MISFITS: Final = (LookupError, TypeError, AttributeError, ValueError, InputErro
 """What is raised where a raw object has values that its kind does not have."""
 
 _CONNECTIONS: Final = 8
+_EARLY_SECONDS: Final = 10.0
+"""How long the first trial of a pod may take, of the time in which its place has to be held."""
 _ACCEPTED_SECONDS: Final = 30.0
 """How long an eviction that a budget holds up is asked for again without another trial."""
 
@@ -87,6 +89,8 @@ class ReplacementTrial:
         self._is_left_out = False
         self._accepted: dict[str, float] = {}
         """When (monotonic seconds) the replacement of a pod, by its UID, was accepted."""
+        self._noted: set[str] = set()
+        """UIDs of pods about which the log says that their replacement could not be tried."""
 
     def close(self) -> None:
         """Close the connections of the account."""
@@ -101,7 +105,9 @@ class ReplacementTrial:
         What could not be asked now is asked again before the eviction.
         """
         try:
-            return self._try(raw_pod, template, scheduler_name)
+            account = self._account()
+            early = account.within(_EARLY_SECONDS) if account else None
+            return self._try(early, raw_pod, template, scheduler_name)
         except RetryableError:
             return None
 
@@ -114,7 +120,8 @@ class ReplacementTrial:
         accepted_at = self._accepted.get(uid)
         if accepted_at is not None and now - accepted_at < _ACCEPTED_SECONDS:
             return None
-        if self._account() is None:
+        account = self._account()
+        if account is None:
             return None
         try:
             held = self._client.get(RESERVATIONS, reservation, namespace=raw_pod["metadata"]["namespace"])
@@ -123,13 +130,14 @@ class ReplacementTrial:
         except (PermanentError, *_MISFITS) as error:
             self._note_unknown(raw_pod, f"its Reservation cannot be read: {error}")
             return None
-        refusal = self._try(raw_pod, template, scheduler_name)
+        refusal = self._try(account, raw_pod, template, scheduler_name)
         if refusal is None:
             self._accepted[uid] = now
         return refusal
 
-    def _try(self, raw_pod: RawObject, template: RawObject, scheduler_name: str) -> TrialRefusal | None:
-        account = self._account()
+    def _try(
+        self, account: KubeClient | None, raw_pod: RawObject, template: RawObject, scheduler_name: str
+    ) -> TrialRefusal | None:
         if account is None:
             return None
         try:
@@ -228,7 +236,13 @@ class ReplacementTrial:
                 self._say_left_out(reason)
 
     def _note_unknown(self, raw_pod: RawObject, reason: str) -> None:
+        """Log once a pod why the trial says nothing about it."""
         metadata = raw_pod["metadata"]
+        with self._lock:
+            is_noted = metadata["uid"] in self._noted
+            self._noted.add(metadata["uid"])
+        if is_noted:
+            return
         pod = f"{metadata['namespace']}/{metadata['name']}"
         _LOG.warning(telemetry.NOT_TRIED, **{telemetry.KEY_POD: pod, telemetry.KEY_REASON: reason})
 
