@@ -7,9 +7,13 @@ and `manageJob` (`pkg/controller/job/job_controller.go`).
 """
 
 import copy
-import re
 from collections.abc import Mapping
 from typing import Any, Final
+
+from berth_core import Pod, Workload
+from berth_core.decoding import convert
+from berth_descheduler.planner.owners import statefulsets
+from berth_descheduler.planner.owners.statefulsets import takes_current_revision
 
 RawObject = Mapping[str, Any]
 
@@ -21,7 +25,6 @@ JOB: Final = ("batch", "Job")
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"
 _REVISION: Final = "controller-revision-hash"
-_ORDINAL: Final = re.compile(r"(.*)-([0-9]+)")
 
 
 def build_replacement(owner: RawObject, template: RawObject, raw_pod: RawObject, revision: str = "") -> dict[str, Any]:
@@ -44,27 +47,20 @@ def build_replacement(owner: RawObject, template: RawObject, raw_pod: RawObject,
 def old_revision(stateful_set: RawObject, raw_pod: RawObject) -> str:
     """Return the ControllerRevision by which a StatefulSet makes a pod again, "" where it is its template.
 
-    A rolling update with a partition leaves ordinals below it at the current revision (`newVersionedStatefulSetPod`);
-    a StatefulSet with OnDelete makes every pod by its template. Raises `ValueError` for a pod without an ordinal.
+    Raises `ValueError` for a pod without an ordinal.
     """
-    spec, status = stateful_set["spec"], stateful_set.get("status") or {}
-    strategy = spec.get("updateStrategy") or {}
-    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
-        return ""
-    rolling = strategy.get("rollingUpdate")
-    kept = (status.get("currentReplicas") if rolling is None else rolling.get("partition")) or 0
-    start = (spec.get("ordinals") or {}).get("start") or 0
-    is_kept = ordinal_of(stateful_set, raw_pod) < start + kept
-    return str(status.get("currentRevision") or "") if is_kept else ""
+    ordinal_of(stateful_set, raw_pod)
+    is_kept = takes_current_revision(convert(stateful_set, Workload), convert(raw_pod, Pod))
+    return str((stateful_set.get("status") or {}).get("currentRevision") or "") if is_kept else ""
 
 
 def ordinal_of(stateful_set: RawObject, raw_pod: RawObject) -> int:
     """Return a pod's ordinal; raises `ValueError` where its name has none."""
-    name, set_name = raw_pod["metadata"]["name"], stateful_set["metadata"]["name"]
-    match = _ORDINAL.fullmatch(name)
-    if match is None or match[1] != set_name:
+    ordinal = statefulsets.ordinal_of(convert(stateful_set, Workload), convert(raw_pod, Pod))
+    if ordinal is None:
+        name, set_name = raw_pod["metadata"]["name"], stateful_set["metadata"]["name"]
         raise ValueError(f"the name {name} has no ordinal of the StatefulSet {set_name}")
-    return int(match[2])
+    return ordinal
 
 
 def template_of_revision(revision: RawObject) -> dict[str, Any]:
