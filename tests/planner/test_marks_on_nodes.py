@@ -350,6 +350,10 @@ KEEPERS = {
         want=False, budgets=(NO_DISRUPTION,), tolerations=EVERYTHING
     ),
     "a budget of a mirror pod": Keeper(want=False, budgets=(NO_DISRUPTION,), annotations=MIRROR, kind="Node"),
+    "two budgets, under which no pod is evicted": Keeper(
+        want=True,
+        budgets=tuple(disruption_budget(name, match_labels=AGENT, allowed=1) for name in ("agents", "all")),
+    ),
     "a budget on a node of Karpenter": Keeper(
         want=True,
         budgets=(NO_DISRUPTION,),

@@ -1,5 +1,6 @@
 """The rule of every plan on nodes that autoscalers and clouds keep, take, have not finished or wish empty."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,8 @@ from berth_descheduler.framework.rules import NodeRole, Rule
 from berth_descheduler.planner.autoscalers.marks import (
     ANNOTATIONS_OF_NODES,
     CONDITIONS,
+    DO_NOT_DISRUPT,
+    DO_NOT_EVICT,
     KARPENTER_DISRUPTED,
     KARPENTER_INITIALIZED,
     KARPENTER_POOLS,
@@ -144,19 +147,22 @@ def _keeping_pods(snapshot: Snapshot, now: datetime | None) -> Iterator[tuple[Po
     Karpenter asks its annotation of every pod that runs, those of DaemonSets and mirror pods among them, and budgets of
     the pods that it would evict. The cluster autoscaler asks neither of such pods.
     """
-    without_disruptions = tuple(budget for budget in snapshot.disruption_budgets if not disruptions_allowed(budget))
-    budgets = DisruptionBudgets(snapshot.disruption_budgets) if without_disruptions else None
-    of_groups: frozenset[str] = frozenset()
-    if budgets is not None:
-        of_groups = frozenset(node.metadata.name for node in snapshot.nodes if _belongs_to_group(node))
-    for pod in snapshot.pods:
-        if not (pod.metadata.annotations or budgets) or not pod.spec.node_name or not pod.belongs_to_node:
+    in_namespace = Counter(budget.metadata.namespace for budget in snapshot.disruption_budgets)
+    namespaces = {name for name, budgets_there in in_namespace.items() if budgets_there > 1}
+    namespaces |= {
+        budget.metadata.namespace for budget in snapshot.disruption_budgets if not disruptions_allowed(budget)
+    }
+    budgets = DisruptionBudgets(snapshot.disruption_budgets if namespaces else ())
+    of_groups = {node.metadata.name for node in snapshot.nodes if _belongs_to_group(node)} if namespaces else set()
+    for pod in snapshot.pods:  # nearly all of them are passed over by the first line
+        is_marked = DO_NOT_DISRUPT in pod.metadata.annotations or DO_NOT_EVICT in pod.metadata.annotations
+        if not (is_marked or pod.metadata.namespace in namespaces) or not pod.spec.node_name:
             continue
-        if pod.is_terminal or pod.is_terminating:
+        if not pod.belongs_to_node or pod.is_terminal or pod.is_terminating:
             continue
         if protection := describe_protection(pod, now):
             text = f"Karpenter keeps the node for pod {pod.key}, whose {protection}"
-        elif budgets is not None and pod.spec.node_name not in of_groups and (why := _why_not_evicted(pod, budgets)):
+        elif pod.spec.node_name not in of_groups and (why := _why_not_evicted(pod, budgets)):
             text = f"Karpenter keeps the node for pod {pod.key}, which belongs to it: {why}"
         else:
             continue
