@@ -11,7 +11,8 @@ from berth_core.reservations import ObjectReference
 from berth_descheduler.migration.moves.memory import remember
 from berth_descheduler.migration.moves.replacement_readiness import LONGEST_START_SECONDS
 from berth_descheduler.migration.moves.reservation_request import PlaceTerms
-from berth_descheduler.migration.moves.start_deadlines import ProgressDeadlines, start_limit
+from berth_descheduler.migration.moves.start_deadlines import ProgressDeadlines
+from berth_descheduler.migration.moves.start_limits import start_limit
 from berth_descheduler.settings import MoveTimeouts
 from berth_kube.errors import ServerError
 from berth_kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS

@@ -188,7 +188,7 @@ def _ready_timeout_option() -> Callable[[F], F]:
     )
 
 
-def _with_ready_timeout(timeouts: MoveTimeouts, options: Mapping[str, Any]) -> MoveTimeouts:
+def _with_ready_timeout(timeouts: MoveTimeouts, options: dict[str, Any]) -> MoveTimeouts:
     """Return the timeouts with a `--ready-timeout` that was given, which counts for Deployments as well."""
     if options[_READY_TIMEOUT] is None:
         return timeouts
@@ -206,7 +206,9 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
 
     Raises `InputError` naming the option.
     """
-    timeouts = {f"{timeout}_seconds": duration_option(options, f"{timeout}_timeout") for timeout in _TIMEOUTS}
+    timeouts: dict[str, Any] = {
+        f"{timeout}_seconds": duration_option(options, f"{timeout}_timeout") for timeout in _TIMEOUTS
+    }
     settings = CycleSettings(
         execution=ExecutionSettings(
             timeouts=_with_ready_timeout(MoveTimeouts(**timeouts), options),

@@ -21,7 +21,7 @@ from berth_descheduler.migration.moves.given_up import (
     troubled,
 )
 from berth_descheduler.migration.moves.memory import Eviction, Since, has_elapsed
-from berth_descheduler.migration.moves.start_deadlines import start_limit
+from berth_descheduler.migration.moves.start_limits import start_limit
 from berth_descheduler.migration.moves.steps import (
     Evict,
     Finish,

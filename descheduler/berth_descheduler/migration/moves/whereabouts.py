@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from berth_core import MoveState, Pod
 from berth_descheduler.migration.moves.memory import MoveMemory, OwnerKey
-from berth_descheduler.migration.moves.observation import is_released, owner_key
+from berth_descheduler.migration.moves.observation import owner_key
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.outcome import Whereabouts
 
@@ -32,13 +32,13 @@ def find_unplaced(
     for memory in moves:
         if memory.move.is_eviction or memory.index in moved_again or not _has_left(memory, observed):
             continue
-        pod = pods_by_name.get((memory.move.namespace, memory.status.replacement))
-        if pod is None or not _is_there(pod):
+        replacement = pods_by_name.get((memory.move.namespace, memory.status.replacement))
+        if replacement is None or not _is_there(replacement):
             unnamed = unnamed_pods[memory.replicas]
-            pod = unnamed.pop() if unnamed else None
-        if pod is None:
+            replacement = unnamed.pop() if unnamed else None
+        if replacement is None:
             unplaced[memory.index] = Whereabouts.GONE
-        elif not pod.spec.node_name:
+        elif not replacement.spec.node_name:
             unplaced[memory.index] = Whereabouts.PENDING
     return unplaced
 
@@ -50,7 +50,7 @@ def _has_left(memory: MoveMemory, observed: ObservedPlan) -> bool:
     pod = observed.pods.get(memory.move.pod_uid)
     is_on_source = pod is not None and not pod.is_terminal
     was_begun = memory.status.state is MoveState.FAILED or memory.surge.is_let_go
-    return was_begun and not is_on_source and not (pod is not None and is_released(pod))
+    return was_begun and not is_on_source
 
 
 def _is_there(pod: Pod) -> bool:

@@ -29,7 +29,7 @@ from berth_descheduler.migration.moves.observation import is_on_source, is_untou
 from berth_descheduler.migration.moves.order import MoveGroup, MoveOrder, find_free
 from berth_descheduler.migration.moves.second_moves import earlier_moves, note_landed, retarget
 from berth_descheduler.migration.moves.siblings import ReplicaTracker
-from berth_descheduler.migration.moves.start_deadlines import start_limit
+from berth_descheduler.migration.moves.start_limits import start_limit
 from berth_descheduler.migration.moves.whereabouts import find_unplaced
 from berth_descheduler.migration.plans.status_writer import PlanStatusWriter
 from berth_descheduler.migration.plans.stop import PlanStop, is_overtaken
