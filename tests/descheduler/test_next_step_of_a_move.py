@@ -156,6 +156,20 @@ CASES = {
         MoveReason.POD_CHANGED,
         RELEASED,
     ),
+    "nothing is reserved for a pod whose next one would be refused": Case(
+        begun(ReservationProgress.NOT_CREATED, refusal=MoveReason.REPLACEMENT_REFUSED),
+        Finish,
+        MoveState.SKIPPED,
+        MoveReason.REPLACEMENT_REFUSED,
+        RELEASED,
+    ),
+    "a pod whose next one could not take the held place stays": Case(
+        begun(ReservationProgress.READY, refusal=MoveReason.REPLACEMENT_DIFFERS),
+        Finish,
+        MoveState.SKIPPED,
+        MoveReason.REPLACEMENT_DIFFERS,
+        RELEASED,
+    ),
     "nothing is reserved while a sibling's replacement is not Ready": Case(
         MoveScene(target="target", since=Since(siblings=980)),
         Wait,

@@ -6,6 +6,7 @@ from typing import Any, Final
 import pytest
 import structlog
 
+from berth_core.errors import InputError
 from berth_core.migration_plans import MoveReason
 from berth_core.names import DEFAULT_NAMESPACE, REPLACEMENT_TRIAL
 from berth_descheduler import telemetry
@@ -389,6 +390,7 @@ class Server:
             "reservations": {"spec": {"schedulerName": "default-scheduler", "tasks": [{"template": template}]}},
         }
         self.answer: KubeError | None = None
+        self.impersonation_error: InputError | None = None
         self.dry_runs = 0
         self.user = ""
 
@@ -401,6 +403,8 @@ class Server:
         return dict(found)
 
     def impersonating(self, user: str, _connections: int) -> "Server":
+        if self.impersonation_error is not None:
+            raise self.impersonation_error
         self.user = user
         return self
 
@@ -493,6 +497,14 @@ def test_without_the_right_to_act_as_the_account_the_trial_is_left_out_for_the_r
     assert (tried.before_reservation(), tried.before_eviction()) == (None, None)
     assert tried.server.dry_runs == 1
     assert tried.left_out == [NO_RIGHT.message]
+
+
+def test_credentials_with_which_nothing_can_be_impersonated_leave_the_trial_out() -> None:
+    tried = Tried()
+    tried.server.impersonation_error = InputError("kubeconfig", "config", "a file that exists")
+    assert (tried.before_reservation(), tried.before_eviction()) == (None, None)
+    (reason,) = tried.left_out
+    assert "a file that exists" in reason
 
 
 @pytest.mark.parametrize("missing", ["validatingadmissionpolicies", "validatingadmissionpolicybindings"])

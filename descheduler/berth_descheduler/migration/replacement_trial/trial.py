@@ -8,7 +8,7 @@ once. What cannot be told of one pod keeps no pod: only a refusal or a differenc
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 import structlog
@@ -167,9 +167,8 @@ class ReplacementTrial:
     def _judge(
         self, error: PermanentError, raw_pod: RawObject, replacement: RawObject, template: RawObject
     ) -> TrialRefusal | None:
-        if not isinstance(error, KubeError):
-            raise error
-        match read_error(error, raw_pod):
+        answer = read_error(error, raw_pod) if isinstance(error, KubeError) else Unknown(str(error))
+        match answer:
             case Denial(message):
                 return TrialRefusal(
                     MoveReason.REPLACEMENT_REFUSED, f"the API server would refuse the pod made in its stead: {message}"
@@ -180,6 +179,8 @@ class ReplacementTrial:
                 self._leave_out(message)
             case Unknown(message):
                 self._note_unknown(raw_pod, message)
+            case _:
+                assert_never(answer)
         return None
 
     def _build(self, raw_pod: RawObject) -> dict[str, Any]:
@@ -222,14 +223,23 @@ class ReplacementTrial:
             if self._is_left_out:
                 return None
             if self._as_account is None:
-                if reason := why_not_bounded(self._client, self._namespace):
+                reason = why_not_bounded(self._client, self._namespace) or self._impersonate()
+                if reason:
                     self._is_left_out = True
                     self._say_left_out(reason)
                     return None
-                self._as_account = self._client.impersonating(trial_user(self._namespace), _CONNECTIONS)
             return self._as_account
 
+    def _impersonate(self) -> str:
+        """Connect as the account; return why that cannot be done, such as credentials that are gone."""
+        try:
+            self._as_account = self._client.impersonating(trial_user(self._namespace), _CONNECTIONS)
+        except (PermanentError, InputError) as error:
+            return str(error)
+        return ""
+
     def _leave_out(self, reason: str) -> None:
+        """Leave the trial out of the rest of the run, and say so once."""
         with self._lock:
             if not self._is_left_out:
                 self._is_left_out = True
