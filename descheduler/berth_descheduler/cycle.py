@@ -498,6 +498,8 @@ class Cycle:
                 self._context.clock,
                 planner.scope.own_namespace,
                 read_owners=partial(read_owners, self._client, self._context.clock),
+                read_siblings=self._picture.siblings,
+                gone_at_once=planner.limits.waves.gone_of_controller,
             ),
             replacement_trial=trial,
         )

@@ -107,9 +107,13 @@ LARGEST_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 1 << 20
 _GZIP_SUFFIX: Final = ".gz"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_MAKERS: Final = (REPLICA_SETS, STATEFUL_SETS, JOBS)
+_MAKERS: Final = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
 _FURTHER_MAKERS: Final = (REPLICATION_CONTROLLERS, DAEMON_SETS)
 """Without the right to list them, their pods are planned as if the controllers were there and wanted them."""
+_CONTROLLERS: Final[Mapping[tuple[str, str], Resource]] = {
+    (resource.api_version, resource.kind): resource for resource in (*_MAKERS, REPLICATION_CONTROLLERS)
+}
+"""What may control a pod or its ReplicaSet, by API version and kind."""
 _RULES: Final[Mapping[str, tuple[Resource, type[Any]]]] = {
     "disruption_budgets": (PDBS, PodDisruptionBudget),
     "priority_classes": (PRIORITY_CLASSES, PriorityClass),
@@ -145,7 +149,6 @@ _WRITTEN: Final = (
     PVS,
     PVCS,
     PDBS,
-    DEPLOYMENTS,
     *_MAKERS,
     DAEMON_SETS,
     REPLICATION_CONTROLLERS,
@@ -316,6 +319,10 @@ class Picture:
         """Return the pods of a namespace and the groups they are in; raises `KubeError`."""
         return read_gangs(self.client, namespace, self.own_namespace)
 
+    def siblings(self, pod: Pod) -> Snapshot:
+        """Return the pods of a pod's namespace and what controls it; raises `KubeError`."""
+        return read_siblings(self.client, pod)
+
     def capacity(self) -> Snapshot:
         """Return nodes, pods, Reservations and queues: what is free; raises `KubeError`."""
         return read_capacity(self.client).within(self.own_namespace)
@@ -401,6 +408,22 @@ def read_gangs(client: KubeClient, namespace: str, own_namespace: str = "") -> S
     """
     pods = _believed(_list(client, PODS, Pod, namespace), own_namespace)
     return Snapshot(pods=pods, **_read_groups(client, namespace))
+
+
+def read_siblings(client: KubeClient, pod: Pod) -> Snapshot:
+    """Return the pods of a pod's namespace, its controller, and the Deployment behind that; raises a `KubeError`."""
+    namespace, workloads = pod.metadata.namespace, []
+    owner = pod.controller
+    while owner is not None and (resource := _CONTROLLERS.get((owner.api_version, owner.kind))) is not None:
+        by_name = f"metadata.name={owner.name}"
+        found = client.list(resource, type=Workload, namespace=namespace, field_selector=by_name).items
+        workloads += [
+            msgspec.structs.replace(workload, api_version=resource.api_version, kind=resource.kind)
+            for workload in found
+        ]
+        above = (reference for workload in found for reference in workload.metadata.owner_references)
+        owner = next((reference for reference in above if reference.controller), None)
+    return Snapshot(pods=_list(client, PODS, Pod, namespace), workloads=tuple(workloads))
 
 
 def read_capacity(client: KubeClient) -> Snapshot:

@@ -308,7 +308,7 @@ class MoveReason(StrEnum):
     HANDOVER_NOT_READY = "HandoverNotReady"
     """The hand-over was not proven in time; nothing was evicted."""
     EVICTION_BLOCKED = "EvictionBlocked"
-    """A disruption budget refused the eviction until its deadline; nothing was evicted."""
+    """A disruption budget, or siblings that were not Ready, spoke against the eviction until its deadline."""
     EVICTION_INTERCEPTED = "EvictionIntercepted"
     """An admission webhook answered the eviction with 429 until its deadline, as KubeVirt does."""
     EVICTION_FORBIDDEN = "EvictionForbidden"

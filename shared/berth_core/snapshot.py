@@ -462,6 +462,9 @@ class Snapshot:
     beside: Mapping[str, tuple[RawObject, ...]] = field(default_factory=dict)
     """Objects of the kinds that plugins read, by the name of the kind; a kind that the cluster does not serve is not
     there."""
+    leaving_freely: frozenset[str] = frozenset()
+    """Pods (`namespace/name`) that may leave however many Ready pods their controllers have here, such as those whose
+    replacements come first; no snapshot that was read has any."""
     read_at: datetime | None = field(default=None, compare=False)
     """When these were read, in a snapshot from a file that says so: their age does not grow with that of the file."""
 

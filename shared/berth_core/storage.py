@@ -154,13 +154,18 @@ class PodFailurePolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class RollingUpdate(ApiStruct, frozen=True, kw_only=True):
-    """How far a StatefulSet updates its pods: those below `partition` keep the revision before."""
+    """How far a rolling update goes, and how fast.
+
+    A StatefulSet's pods below `partition` keep the revision before; `max_unavailable` pods may be gone at once, a
+    number or a percentage such as `25%`.
+    """
 
     partition: int | None = None
+    max_unavailable: int | str | None = None
 
 
 class UpdateStrategy(ApiStruct, frozen=True, kw_only=True):
-    """When a StatefulSet's pods get a new revision: RollingUpdate or OnDelete."""
+    """How a Deployment or a StatefulSet replaces its pods; the types are RollingUpdate, Recreate and OnDelete."""
 
     type: str = ""
     rolling_update: RollingUpdate | None = None
@@ -197,6 +202,8 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     active_deadline_seconds: int | None = None
     managed_by: str = ""
     leader_worker_template: LeaderWorkerTemplate | None = None
+    strategy: UpdateStrategy | None = None
+    """Of a Deployment."""
 
 
 class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):

@@ -187,6 +187,7 @@ def test_of_a_gang_that_can_spare_one_pod_no_two_are_evicted_at_once() -> None:
         lambda namespace: read_gangs(client, namespace),
         SystemClock(),
         read_owners=no_owners,
+        read_siblings=no_siblings,
     )
     pulse: Any = Pulse()
     moves = [
@@ -330,13 +331,15 @@ def test_a_view_is_read_once_for_a_while_and_only_if_it_is_looked_at() -> None:
     looking = plugin_set(
         pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(len(view.snapshot.pods))])),)
     )
-    word = PreEvictionCheck(looking, read, no_gangs, clock, read_owners=no_owners)
+    word = PreEvictionCheck(looking, read, no_gangs, clock, read_owners=no_owners, read_siblings=no_siblings)
     for seconds in (0, 10, 19, 2, 10):
         clock.sleep(seconds)
         assert [one.message for one in word.refusals(raw_pod())] == ["Guard: 0"]
     assert len(reads) == 2
 
-    PreEvictionCheck(plugin_set(), read, no_gangs, clock, read_owners=no_owners).refusals(raw_pod())
+    PreEvictionCheck(plugin_set(), read, no_gangs, clock, read_owners=no_owners, read_siblings=no_siblings).refusals(
+        raw_pod()
+    )
     assert len(reads) == 2
 
 
@@ -344,7 +347,9 @@ def test_protection_for_a_while_is_over_when_the_clock_says_so() -> None:
     raw, clock = raw_pod(), FakeClock()
     raw["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "15m"}
     raw["status"]["startTime"] = format_timestamp(clock.now())
-    word = PreEvictionCheck(plugin_set(), Snapshot.empty, no_gangs, clock)
+    word = PreEvictionCheck(
+        plugin_set(), Snapshot.empty, no_gangs, clock, read_owners=no_owners, read_siblings=no_siblings
+    )
 
     clock.sleep(899)
     assert [refusal.reason for refusal in word.refusals(raw)] == [RefusalReason.DO_NOT_DISRUPT]
@@ -355,18 +360,18 @@ def test_protection_for_a_while_is_over_when_the_clock_says_so() -> None:
 
 def test_a_pod_that_cannot_be_read_stays() -> None:
     odd = {**raw_pod(), "status": "Running"}
-    (refusal,) = PreEvictionCheck(plugin_set(), Snapshot.empty, no_gangs, FakeClock(), read_owners=no_owners).refusals(
-        odd
-    )
+    (refusal,) = PreEvictionCheck(
+        plugin_set(), Snapshot.empty, no_gangs, FakeClock(), read_owners=no_owners, read_siblings=no_siblings
+    ).refusals(odd)
     assert refusal.reason is RefusalReason.PLUGIN_FAILED
 
 
 def test_an_argument_that_does_not_fit_the_cluster_any_more_keeps_the_pod() -> None:
     evictor = DefaultEvictor.parse({"priorityThreshold": {"name": "gone"}})
     plugins = plugin_set(pre_eviction_filters=(Enabled("DefaultEvictor", evictor),))
-    (refusal,) = PreEvictionCheck(plugins, Snapshot.empty, no_gangs, FakeClock(), read_owners=no_owners).refusals(
-        raw_pod()
-    )
+    (refusal,) = PreEvictionCheck(
+        plugins, Snapshot.empty, no_gangs, FakeClock(), read_owners=no_owners, read_siblings=no_siblings
+    ).refusals(raw_pod())
     assert "the PriorityClass gone of priorityThreshold does not exist" in refusal.message
 
 
@@ -376,7 +381,13 @@ def test_a_cluster_that_cannot_be_read_is_no_answer() -> None:
 
     looking = plugin_set(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(view.snapshot)])),))
     with pytest.raises(RetryableError):
-        PreEvictionCheck(looking, unreadable, no_gangs, FakeClock(), read_owners=no_owners).refusals(raw_pod())
+        PreEvictionCheck(
+            looking, unreadable, no_gangs, FakeClock(), read_owners=no_owners, read_siblings=no_siblings
+        ).refusals(raw_pod())
+
+
+def no_siblings(_pod: Pod) -> Snapshot:
+    return Snapshot()
 
 
 def no_owners(_pod: Pod) -> Owners:

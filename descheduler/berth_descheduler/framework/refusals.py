@@ -92,6 +92,8 @@ class RefusalReason(StrEnum):
     """The pod holds devices through resource claims, and a placeholder cannot hold those."""
     BUDGET_EXHAUSTED = "BudgetExhausted", Refuser.POD
     """The pod's disruption budget allows no disruption now."""
+    TOO_FEW_READY = "TooFewReady", Refuser.POD
+    """As many pods of the controller are gone or not Ready as may be at once, and this one is Ready."""
     SEVERAL_BUDGETS = "SeveralBudgets", Refuser.POD
     """Several disruption budgets select the pod, and the API server then refuses every eviction."""
     NAMESPACE_NOT_EVICTABLE = "NamespaceNotEvictable", Refuser.POD

@@ -15,8 +15,11 @@ from msgspec.structs import replace
 
 from berth_core import PlannedMove, Pod, PodDisruptionBudget, Snapshot, deployment_name, matches_labels
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.planner.availability import Availability
 
 _ALWAYS_ALLOW: Final = "AlwaysAllow"
+_SURGE_HELPS: Final = frozenset({RefusalReason.BUDGET_EXHAUSTED, RefusalReason.TOO_FEW_READY})
+"""Why a pod stays that may leave once its replacement is Ready."""
 
 
 class DisruptionBudgets:
@@ -60,11 +63,16 @@ class DisruptionBudgets:
 
 
 def with_surges(snapshot: Snapshot, but: Collection[str] = ()) -> Snapshot:
-    """Return a snapshot in which no budget keeps pods that surge: each allows one of its pods at a time.
+    """Return a snapshot in which neither a budget nor a controller that lacks pods keeps pods that surge.
 
-    A budget counts as before if it selects any pod that no Deployment has, or one of those (`namespace/name`) that
-    cannot surge for another reason.
+    Each budget allows one of its pods at a time. It counts as before if it selects any pod that no Deployment has, or
+    one of those (`namespace/name`) that cannot surge for another reason; so do Ready pods for their controllers.
     """
+    availability = Availability(snapshot.pods, snapshot.workloads)
+    needed_pods = (pod.key for pod in snapshot.pods if has_deployment(pod) and availability.refusal(pod) is not None)
+    surging_keys = frozenset(needed_pods).difference(but)
+    if surging_keys != snapshot.leaving_freely:
+        snapshot = dataclasses.replace(snapshot, leaving_freely=surging_keys)
     budgets = snapshot.disruption_budgets
     if not budgets:
         return snapshot
@@ -78,21 +86,22 @@ def with_surges(snapshot: Snapshot, but: Collection[str] = ()) -> Snapshot:
 
 
 def pods_needing_surge(snapshot: Snapshot, moves: Iterable[PlannedMove]) -> tuple[Pod, ...]:
-    """Return the moved pods that their budgets keep from being evicted first."""
+    """Return the moved pods that their budgets, or controllers that lack pods, keep from being evicted first."""
     budgets = DisruptionBudgets(snapshot.disruption_budgets)
+    availability = Availability(snapshot.pods, snapshot.workloads)
     moved_keys = {f"{move.namespace}/{move.pod}" for move in moves}
-    refusals = ((pod, budgets.refusal(pod)) for pod in snapshot.pods if pod.key in moved_keys)
-    return tuple(
-        pod for pod, refusal in refusals if refusal is not None and refusal.reason is RefusalReason.BUDGET_EXHAUSTED
+    refusals = (
+        (pod, budgets.refusal(pod) or availability.refusal(pod)) for pod in snapshot.pods if pod.key in moved_keys
     )
+    return tuple(pod for pod, refusal in refusals if refusal is not None and refusal.reason in _SURGE_HELPS)
 
 
 def with_reasons_not_to_surge(refused: Iterable[Refused], reasons: Mapping[str, str]) -> tuple[Refused, ...]:
-    """Return refusals that say of pods kept by their budgets why they do not surge instead."""
+    """Return refusals that say why pods do not surge that could then leave."""
 
     def said(one: Refused) -> Refused:
         why_no_surge = reasons.get(f"{one.namespace}/{one.name}")
-        if why_no_surge is None or one.reason is not RefusalReason.BUDGET_EXHAUSTED:
+        if why_no_surge is None or one.reason not in _SURGE_HELPS:
             return one
         return dataclasses.replace(one, message=f"{one.message}, and it cannot surge: {why_no_surge}")
 

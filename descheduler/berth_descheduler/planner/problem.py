@@ -23,6 +23,7 @@ from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.framework.rules import NodeRole, Rule, answers
 from berth_descheduler.planner.autoscalers.nodes import MarksOnNodes
+from berth_descheduler.planner.availability import Availability
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, has_deployment
 from berth_descheduler.planner.evictability import NO_EVICTION_ANNOTATION, Evictability
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
@@ -310,12 +311,30 @@ class Problem:
         refusing_rules = [rule for rule in self.rules if answers(rule, "pod_refusal")]
         for index, placed_pod in enumerate(cluster.pods):
             pod = placed_pod.pod
-            of_pod = (*self._evictability.refusals(pod), *refusing(pod), *of_class[placed_pod.class_index])
+            of_pod = (
+                *self._evictability.refusals(pod),
+                *self._availability_refusals(PodIndex(index), pod),
+                *refusing(pod),
+                *of_class[placed_pod.class_index],
+            )
             is_asked = self.kept or refusing_rules or cluster.budgets
             passing = self._passing_refusals(PodIndex(index), pod, refusing_rules) if is_asked else ()
             if of_pod or passing:
                 refusals[PodIndex(index)] = Refusal.in_one((*of_pod, *passing))
         return refusals
+
+    @cached_property
+    def availability(self) -> Availability:
+        """Return how many Ready pods each controller of the cluster lacks."""
+        snapshot = self.cluster.snapshot
+        return Availability(snapshot.pods, snapshot.workloads, self.settings.limits.waves.gone_of_controller)
+
+    def _availability_refusals(self, index: PodIndex, pod: Pod) -> tuple[Refusal, ...]:
+        """Return why a pod stays for its controller's sake; one that may go without a place has to."""
+        refusal = self.availability.refusal(pod)
+        if refusal is None or pod.key in self.cluster.snapshot.leaving_freely or self.may_lose_its_place(index):
+            return ()
+        return (refusal,)
 
     def _passing_refusals(self, index: PodIndex, pod: Pod, rules: Sequence[Rule]) -> tuple[Refusal, ...]:
         """Return why a pod stays in this plan."""

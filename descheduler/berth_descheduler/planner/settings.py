@@ -156,6 +156,15 @@ class WaveLimits:
     per_wave: int = MOVES_PER_WAVE
     """Moves in one wave."""
 
+    gone_at_once: int | None = None
+    """Pods of one controller that may be gone at once, those among them that are not Ready anyway, where its own
+    `maxUnavailable` does not allow more. None: as many as may be in flight."""
+
+    @property
+    def gone_of_controller(self) -> int:
+        """Return how many pods of one controller may be gone at once."""
+        return self.per_controller if self.gone_at_once is None else self.gone_at_once
+
     def __post_init__(self) -> None:
         """Refuse limits that allow nothing."""
         for name in ("per_controller", "per_wave"):

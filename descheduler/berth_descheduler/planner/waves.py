@@ -5,8 +5,8 @@ Each move goes to the earliest wave that
 - is after the wave of an earlier move of the same pod, which only brings it to where this one takes it from,
 - is after the wave of every earlier move of a pod that constrains it or that it constrains (affinity, spread), so that
   such moves are made one by one, in the order in which they were found feasible,
-- has room by the limits: pods of one controller in flight, moves of a wave, disruptions that a budget allows, pods that
-  a gang can spare.
+- has room by the limits: pods of one controller in flight beside those that it lacks already, moves of a wave,
+  disruptions that a budget allows, pods that a gang can spare.
 
 Why the waves fit: take the last move in order among those that have come to a node by some wave. When the plan was
 made, every arrival before it was counted on that node, and only departures before it were not. By the first rule all
@@ -250,7 +250,8 @@ class _Limits:
         owner = moved_pod.controller
         if owner is not None:
             key = owner.uid or f"{moved_pod.metadata.namespace}/{owner.kind}/{owner.name}"
-            limits["controller", key] = waves.per_controller
+            still_to_go = self._problem.availability.still_to_go(moved_pod)
+            limits["controller", key] = min(waves.per_controller, still_to_go or waves.per_controller)
         for budget in self._budgets.covering(moved_pod):
             limits["budget", budget_key(budget)] = max(1, disruptions_allowed(budget))
         limits.update({("gang", gang): spare for gang, spare in self._gangs.spare(moved_pod).items()})

@@ -36,6 +36,7 @@ from berth_core import (
     refuse_unreadable,
 )
 from berth_core.decoding import convert
+from berth_core.policies import MOVES_PER_CONTROLLER
 from berth_descheduler.framework.interfaces import PluginSet
 from berth_descheduler.planner import PlanLimits, PlannerSettings, PlanScope, RunSoFar, Thresholds, WaveLimits
 from berth_descheduler.planner.cool_downs import NodeCoolDown
@@ -516,7 +517,7 @@ def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> Plan
     They have the plan's own arguments and no limits of this run. Only `berth run` begins such a plan; it has kept the
     limits of its own options.
     """
-    waves = WaveLimits(per_controller=MOST_IN_A_WAVE, per_wave=MOST_IN_A_WAVE)
+    waves = WaveLimits(per_controller=MOST_IN_A_WAVE, per_wave=MOST_IN_A_WAVE, gone_at_once=MOVES_PER_CONTROLLER)
     unlimited = replace(planner, limits=PlanLimits(max_grace=planner.limits.max_grace, waves=waves))
     objective = plan.spec.objective
     args = DefragmentationArgs(protection=Thresholds.of(cpu=100))

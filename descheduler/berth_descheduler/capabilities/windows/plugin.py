@@ -114,7 +114,11 @@ class _Consolidation:
         if not slots:
             return Proposal((), ())
         waiting = [_tolerating(slot.pod) for slot in slots]
-        review = Problem.to_review(_as_asked(snapshot, slots, problem.settings.run.now), problem.settings, waiting)
+        asked = _as_asked(snapshot, slots, problem.settings.run.now)
+        # The controllers of pods that are left out have all their pods still.
+        free = (pod.key for pod in snapshot.pods if problem.availability.refusal(pod) is None)
+        asked = replace(asked, leaving_freely=snapshot.leaving_freely.union(free))
+        review = Problem.to_review(asked, problem.settings, waiting)
         numbers = review.cluster.pod_numbers
         kept = {_key(problem.cluster.pods[index].pod): refusal for index, refusal in problem.kept.items()}
         review = review.keeping({numbers[key]: refusal for key, refusal in kept.items() if key in numbers})

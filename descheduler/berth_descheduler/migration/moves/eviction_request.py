@@ -67,6 +67,8 @@ def evict(
             with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
                 refused_answer = ask_rules(client, raw_pod, move, pre_eviction_check)
                 if refused_answer is None and not move.is_eviction:
+                    refused_answer = _blocked_for_now(pre_eviction_check.why_not_now(raw_pod))
+                if refused_answer is None and not move.is_eviction:
                     refused_answer = _try(try_replacement, raw_pod)
                 return refused_answer or replace(ask_for_eviction(client, move), grace_seconds=grace_seconds(raw_pod))
     except NotFoundError:
@@ -76,6 +78,11 @@ def evict(
     except RetryableError as error:
         return EvictAnswer(Eviction.BLOCKED, str(error), retry_after_seconds=error.retry_after_seconds)
     return ask_for_eviction(client, move)
+
+
+def _blocked_for_now(reason: str) -> EvictAnswer | None:
+    """Return the answer for a pod whose siblings are to come back first, as they may within the eviction's deadline."""
+    return EvictAnswer(Eviction.BLOCKED, reason) if reason else None
 
 
 def _try(try_replacement: Callable[[RawObject], TrialRefusal | None], raw_pod: RawObject) -> EvictAnswer | None:

@@ -63,7 +63,14 @@ def too_little_gain_reason(
     return NotBegun(Verdict.GAIN_UNDONE, text)
 
 
-_PASSING: Final = frozenset({RefusalReason.BUDGET_EXHAUSTED, RefusalReason.NOT_RUNNING, RefusalReason.HANDING_OVER})
+_PASSING: Final = frozenset(
+    {
+        RefusalReason.BUDGET_EXHAUSTED,
+        RefusalReason.TOO_FEW_READY,
+        RefusalReason.NOT_RUNNING,
+        RefusalReason.HANDING_OVER,
+    }
+)
 """Why pods stay that may be able to leave a moment later."""
 
 

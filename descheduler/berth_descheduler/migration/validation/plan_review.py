@@ -63,7 +63,8 @@ class Reviewer(Protocol):
     ) -> Review:
         """Return what speaks against the next of the remaining moves; raises `BerthError`.
 
-        Without `budgets`, disruption budgets are left to the eviction, which tries again until its deadline. Moves that
+        Without `budgets`, these and pods that their controllers lack are left to the eviction, which tries again until
+        its deadline. Moves that
         are under way are ahead as well until their pods leave; others are `waiting` for some of them.
         """
         ...
@@ -114,7 +115,8 @@ class PlanValidator:
         ahead = _still_ahead(whole_snapshot, ahead, begun_moves)
         snapshot = without_plan_objects(whole_snapshot, self._name, ahead)
         if not budgets:
-            snapshot = replaced(snapshot, disruption_budgets=())
+            every_pod = frozenset(pod.key for pod in snapshot.pods)
+            snapshot = replaced(snapshot, disruption_budgets=(), leaving_freely=every_pod)
         elif any(move.method is MoveMethod.SURGE for move in ahead.values()):
             snapshot = with_surges(snapshot)
         positions = sorted(ahead)

@@ -13,11 +13,13 @@ import msgspec
 
 from berth_core import DEFAULT_NAMESPACE, Clock, InputError, Pod, Snapshot
 from berth_core.decoding import convert
+from berth_core.policies import MOVES_PER_CONTROLLER
 from berth_descheduler.capability import EvictedPod
 from berth_descheduler.framework import ClusterView, Refusal, RefusalReason
 from berth_descheduler.framework.interfaces import PluginSet, Refusing
 from berth_descheduler.planner import Gangs, Owners, gangs_of
 from berth_descheduler.planner.autoscalers.pods import wish_refusals
+from berth_descheduler.planner.availability import Availability
 from berth_descheduler.registry import why_not_evicted
 
 _OLDEST_VIEW_SECONDS: Final = 30.0
@@ -27,7 +29,8 @@ class PreEvictionCheck:
     """Checks just before an eviction whether the pod may be evicted.
 
     Asks the rules whose answers change at any time, and the plan's pre-eviction filters. `read_gangs` returns the pods
-    of a namespace with their groups, `read_owners` what makes a pod again, `read_snapshot` the whole cluster.
+    of a namespace with their groups, `read_owners` what makes a pod again, `read_siblings` what controls a pod and the
+    pods of its namespace, `read_snapshot` the whole cluster. `gone_at_once` pods of one controller may be gone at once.
     """
 
     def __init__(
@@ -39,30 +42,42 @@ class PreEvictionCheck:
         own_namespace: str = DEFAULT_NAMESPACE,
         *,
         read_owners: Callable[[Pod], Owners],
+        read_siblings: Callable[[Pod], Snapshot],
+        gone_at_once: int = MOVES_PER_CONTROLLER,
     ) -> None:
         self._own_namespace = own_namespace
         self._read_owners = read_owners
+        self._read_siblings = read_siblings
+        self._gone_at_once = gone_at_once
         self._plugins = plugins
         self._read_snapshot = read_snapshot
         self._read_gangs = read_gangs
         self._clock = clock
         self._lock = threading.Lock()
         self._gang_lock = threading.Lock()
+        self._controller_locks: dict[tuple[str, str, str], threading.Lock] = {}
         self._refusing: Refusing | None = None
         self._made_at = 0.0
 
     def eviction_lock(self, raw_pod: dict[str, Any], *, has_place: bool = True) -> AbstractContextManager[Any]:
         """Return the lock to hold until the eviction is over.
 
-        Pods of gangs go one by one, and those without a place: budgets of jobs count pods.
+        Pods of gangs go one by one, and those without a place: budgets of jobs count pods. So do pods of one
+        controller, which counts those that are gone.
         """
         if not has_place:
             return self._gang_lock
         try:
-            is_in_gang = bool(gangs_of(convert(raw_pod, Pod)))
+            pod = convert(raw_pod, Pod)
         except msgspec.ValidationError:
-            is_in_gang = True
-        return self._gang_lock if is_in_gang else nullcontext()
+            return self._gang_lock
+        if gangs_of(pod):
+            return self._gang_lock
+        owner = pod.controller
+        if owner is None:
+            return nullcontext()
+        with self._lock:
+            return self._controller_locks.setdefault((pod.metadata.namespace, owner.kind, owner.name), threading.Lock())
 
     def refusals(self, raw_pod: dict[str, Any], *, has_place: bool = True) -> tuple[Refusal, ...]:
         """Return all refusals to evict a pod now.
@@ -77,6 +92,22 @@ class PreEvictionCheck:
             return (*refusals_without_place, *of_owners, *gang_refusals, *wishes, *self._ask_filters(pod))
         except (InputError, msgspec.ValidationError) as error:
             return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
+
+    def why_not_now(self, raw_pod: dict[str, Any]) -> str:
+        """Return why a pod may not be gone for now: its controller lacks as many as it may; "" where it may go.
+
+        Where it may be evicted without a place it has to leave, whatever is left. Raises `RetryableError` if its
+        siblings cannot be read.
+        """
+        try:
+            pod = convert(raw_pod, Pod)
+            if not pod.is_ready or pod.controller is None:
+                return ""
+            siblings = self._read_siblings(pod)
+            refusal = Availability(siblings.pods, siblings.workloads, self._gone_at_once).refusal(pod)
+            return refusal.message if refusal is not None and self._refusals_without_place(pod) else ""
+        except (InputError, msgspec.ValidationError) as error:
+            return f"it is not known whether it may leave: {error}"
 
     def _refusals_without_place(self, pod: Pod) -> tuple[Refusal, ...]:
         """Return why no capability lets a pod be evicted without a place."""

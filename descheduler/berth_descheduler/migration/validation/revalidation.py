@@ -323,7 +323,7 @@ class _Review:
 def _reason_of_pod(reason: RefusalReason) -> MoveReason:
     """Return why a move is not made whose pod is refused now."""
     match reason:
-        case RefusalReason.BUDGET_EXHAUSTED | RefusalReason.SEVERAL_BUDGETS:
+        case RefusalReason.BUDGET_EXHAUSTED | RefusalReason.SEVERAL_BUDGETS | RefusalReason.TOO_FEW_READY:
             return MoveReason.EVICTION_BLOCKED
         case RefusalReason.NAMESPACE_NOT_EVICTABLE:
             return MoveReason.NAMESPACE_NOT_EVICTABLE
@@ -360,6 +360,7 @@ _PASSING: Final = frozenset(
         RefusalReason.GANG_WOULD_BREAK,
         RefusalReason.JOB_COULD_FAIL,
         RefusalReason.LOWER_ORDINAL_NOT_READY,
+        RefusalReason.TOO_FEW_READY,
         RefusalReason.TOO_FEW_REPLICAS,
     }
 )

@@ -77,8 +77,9 @@ def nodes(**cpus: str) -> tuple[Node, ...]:
 
 
 def planned(machines: tuple[Node, ...], pods: Any, *reservations: Reservation, **args: Any) -> Plan:
+    wanted = sum(one.controller == WEB for one in pods)
     snapshot = Snapshot(
-        nodes=machines, pods=tuple(pods), reservations=reservations, workloads=(workload(replicas=len(pods)),)
+        nodes=machines, pods=tuple(pods), reservations=reservations, workloads=(workload(replicas=wanted),)
     )
     return plan(snapshot, settings(**args))
 
