@@ -16,6 +16,7 @@ import numpy as np
 
 from berth_core import PODS, Deadline, InputError, NoDeadline, Pod, Snapshot, effective_requests
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.goals.make_room.tied_pods import TiedPods, ejections_of
 from berth_descheduler.planner import (
     NodeIndex,
     PodIndex,
@@ -29,7 +30,7 @@ from berth_descheduler.planner import (
     find_pods_to_fit,
     room_of_guarantee,
 )
-from berth_descheduler.planner.explanations import Blockers
+from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, gang_of
 from berth_descheduler.planner.problem import DisruptionCost, find_sources, source_refusal
 from berth_descheduler.planner.queue_guarantees import reserved_queue
@@ -200,9 +201,44 @@ class RoomReports:
             name for name, column in self._problem.cluster.column.items() if needs[column] > free[column]
         ]
         if not lacking_resources:
-            node_itself = source_refusal(self._problem, node)
-            return node_itself or refusal
+            return source_refusal(self._problem, node) or self._why_no_pod_leaves(node, refusal) or refusal
         return self._blocked(sorted(lacking_resources), blockers)
+
+    def _why_no_pod_leaves(self, node: NodeIndex, lack: Refusal) -> Refusal | None:
+        """Return which pod of a node that may be moved other pods keep off every node with room; None if it is not so.
+
+        Of each node the first such pod is named, with the first pod whose term, place or port forbids the move.
+        """
+        for pod in self._problem.cluster.pods_on[node]:
+            class_index = self._problem.cluster.pods[pod].class_index
+            if self._packing.pod_kind[pod] < 0 or not self._state.depends_on_others(class_index):
+                continue
+            tying = NodeRefusalSummary(pod)
+            for target in map(NodeIndex, np.flatnonzero(self._packing.takes).tolist()):
+                if target == node or self._state.node_fit.refusal(class_index, target) is not None:
+                    continue
+                if not self._state.fits(class_index, target):
+                    continue
+                tie = self._state.refusal_by_others(pod, target)
+                if tie is None:
+                    break
+                tying.count(target, tie)
+            else:
+                if tying:
+                    key = self._problem.cluster.pods[pod].pod.key
+                    summary = tying.summary(tying.in_words(), self._blockers)
+                    holder = f", such as {summary.blocking_pod}" if summary.blocking_pod else ""
+                    text = (
+                        f"{lack.message} beside {key}, which no node with room for it takes: {summary.message}{holder}"
+                    )
+                    return Refusal(
+                        RefusalReason.HOLDS_IMMOVABLE_PODS,
+                        text,
+                        constraint=summary.constraint,
+                        resource=lack.resource,
+                        blocking_pod=key,
+                    )
+        return None
 
     def _blocked(self, lacking: Sequence[str], blockers: Sequence[PodIndex]) -> Refusal:
         lacking_names = ", ".join(lacking)
@@ -314,7 +350,7 @@ class _MakeRoomRun:
         self._deadline = deadline
         self._budget = problem.settings.limits.max_moves
         self._sources = find_sources(problem)
-        self._packing = build_packing_model(problem, state, self._sources.to_take_from)
+        self._packing = build_packing_model(problem, state, self._sources.to_take_from, standing_ties=True)
         self._may_leave = np.zeros(self._packing.nodes, dtype=bool)
         self._may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
         self._bounds: dict[int, tuple[RoomBound, ...]] = {}
@@ -329,7 +365,7 @@ class _MakeRoomRun:
         solutions = [self._search()]
         solutions += self._improve(solutions[0])
         exact = self._solve_exactly(solutions[-1])
-        chosen = self._apply_best(solutions, exact)
+        chosen = self._move_tied_pods(self._apply_best(solutions, exact))
         quality = self._quality(chosen, exact)
         room = reports.made(chosen.places)
         refusals = reports.why_not_more(room, quality, self._moves_needed(quality), limited=self._needs_limit(quality))
@@ -544,6 +580,50 @@ class _MakeRoomRun:
                 return solution_found
         no_cells = np.empty((0, 3), dtype=np.int64)
         return _Found(no_cells, no_cells, tuple(() for _ in self._wants))
+
+    def _move_tied_pods(self, found: _Found) -> _Found:
+        """Return what was found with more room, if pods that depend on others can be moved aside for it."""
+        upper_bound = sum(map(self._most_of, self._wants))
+        if sum(map(len, found.places)) >= upper_bound:
+            return found
+        tied = TiedPods(
+            self._problem,
+            self._state,
+            self._packing,
+            frozenset(self._sources.to_take_from),
+            self._disruption,
+            self._budget,
+            self._deadline,
+        )
+        if not tied.may_help:
+            return found
+        steps_before = self._state.steps
+        places = [list(want_places) for want_places in found.places]
+        for want, want_places in zip(self._wants, places, strict=True):
+            for node in want_places:
+                tied.put(want, node)
+        for unit in self._units:
+            indices = [self._wants.index(want) for want in unit.wants]
+            missing = [self._most_of(self._wants[index]) - len(places[index]) for index in indices]
+            if self._is_whole(unit):
+                # A unit that the search has given no place gets all of them or none.
+                missing = [(self._wants[index].count or 1) - len(places[index]) for index in indices]
+                added = tied.add_all(
+                    [(self._wants[index], number) for index, number in zip(indices, missing, strict=True)]
+                )
+            else:
+                added = [
+                    tied.add_most(self._wants[index], number) for index, number in zip(indices, missing, strict=True)
+                ]
+            for index, new_places in zip(indices, added or (), strict=bool(added)):
+                places[index] += new_places
+        if not tied.withdraw_arrivals():
+            for step in steps_before:
+                self._state.move(step.pod, step.target)
+            return found
+        added_steps = self._state.steps[len(steps_before) :]
+        ejections = np.concatenate([found.ejections, ejections_of(self._packing, added_steps)])
+        return replace(found, ejections=ejections, places=tuple(map(tuple, places)))
 
     def _keeps_what_was_found(self, better: _Found, found: _Found) -> bool:
         """Return whether a solution keeps all the room that was found.

@@ -5,7 +5,7 @@ wants affinity may not count on itself, and one that wants none must not meet it
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,6 +85,37 @@ class InterPodAffinity:
     def is_counted(self, class_index: ClassIndex) -> bool:
         """Return whether where pods of a class are decides about others."""
         return bool(self._counted.get(class_index))
+
+    def standing_ties(self, moving: Collection[ClassIndex]) -> Mapping[ClassIndex, Hashable]:
+        """Return the classes that only pods which stay tie to nodes, each with what ties it.
+
+        `moving` are the classes of which pods may move or come. What ties such a class holds for a whole plan, and ties
+        classes of an equal key to the same nodes: `refusal` says to which, whatever their source is. A class whose own
+        place decides where others may move is none of them.
+        """
+        moving_classes = frozenset(moving)
+        ties: defaultdict[ClassIndex, set[DomainCounts]] = defaultdict(set)
+        readers: defaultdict[DomainCounts, set[ClassIndex]] = defaultdict(set)
+        members: defaultdict[DomainCounts, set[ClassIndex]] = defaultdict(set)
+        for class_index in moving_classes:
+            affinity = self._affinity.get(class_index)
+            ties[class_index].update(affinity.domain_counts if affinity is not None else ())
+            ties[class_index].update(self._anti_affinity.get(class_index, ()))
+            ties[class_index].update(self._others_anti_affinity.get(class_index, ()))
+            ties[class_index].update(self._placeholder_anti_affinity)
+            for counts in ties[class_index]:
+                readers[counts].add(class_index)
+            for counts, _ in self._counted.get(class_index, ()):
+                members[counts].add(class_index)
+        changing = members.keys() & readers.keys()
+        standing: dict[ClassIndex, Hashable] = {}
+        for class_index, tying_counts in ties.items():
+            affinity = self._affinity.get(class_index)
+            is_counted = any(counts in changing for counts, _ in self._counted.get(class_index, ()))
+            if tying_counts.isdisjoint(changing) and not is_counted and not (affinity and affinity.matches_itself):
+                affinity_key = frozenset(map(id, affinity.domain_counts)) if affinity else frozenset()
+                standing[class_index] = (affinity_key, frozenset(map(id, tying_counts)))
+        return standing
 
     def refusal(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> Refusal | None:
         """Return why pod affinities forbid a move from source to target."""

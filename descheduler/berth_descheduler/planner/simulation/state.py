@@ -95,6 +95,14 @@ class State:
             or self.cluster.classes[class_index].host_ports
         )
 
+    def is_tied_by_affinity_alone(self, class_index: ClassIndex) -> bool:
+        """Return whether other pods restrict a class, or it restricts them, by affinities and nothing else."""
+        return not (
+            self.topology_spread.is_constrained(class_index)
+            or self.topology_spread.is_counted(class_index)
+            or self.cluster.classes[class_index].host_ports
+        )
+
     def fits(self, class_index: ClassIndex, node: NodeIndex) -> bool:
         """Return whether a node has free what a class requests.
 

@@ -7,8 +7,8 @@ Amounts are divided by the greatest common divisor of all requests, so that they
 not change by that.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
 
@@ -112,12 +112,15 @@ class PackingModel:
         return np.flatnonzero(nodes[self.pod_node] & (self.pod_kind >= 0))
 
 
-def build_packing_model(problem: Problem, state: State, ejecting: Sequence[NodeIndex]) -> PackingModel:
+def build_packing_model(
+    problem: Problem, state: State, ejecting: Sequence[NodeIndex], *, standing_ties: bool = False
+) -> PackingModel:
     """Return a problem's packing model.
 
-    Pods may leave the `ejecting` nodes to make room.
+    Pods may leave the `ejecting` nodes to make room. With `standing_ties`, classes that only pods which stay tie to
+    nodes by their affinities are not dependent: those ties are like the ones to nodes.
     """
-    kinds = _Kinds(problem, state)
+    kinds = _Kinds(problem, state, _StandingTies.of(problem, state) if standing_ties else _StandingTies())
     pod_kind, pod_node = _pods(problem, kinds.of_class)
     unit = _units(kinds.rows, problem.cluster.columns)
     need = np.array(kinds.rows, dtype=np.int64).reshape(-1, len(unit)) // unit
@@ -148,11 +151,46 @@ def build_packing_model(problem: Problem, state: State, ejecting: Sequence[NodeI
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _StandingTies:
+    """The nodes that pods which stay leave open, for the classes that no other pods tie to nodes."""
+
+    open_nodes: Mapping[ClassIndex, Mask] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, problem: Problem, state: State) -> "_StandingTies":
+        cluster = problem.cluster
+        waiting = () if cluster.waiting_node is None else cluster.pods_on[cluster.waiting_node]
+        moving = {
+            placed_pod.class_index
+            for index, placed_pod in enumerate(cluster.pods)
+            if index not in problem.pod_refusals and placed_pod.node != cluster.waiting_node
+        }
+        moving.update(cluster.pods[pod].class_index for pod in waiting)
+        masks: dict[Hashable, Mask] = {}
+        open_nodes: dict[ClassIndex, Mask] = {}
+        for class_index, key in state.pod_affinity.standing_ties(moving).items():
+            if not state.is_tied_by_affinity_alone(class_index):
+                continue
+            if key not in masks:
+                # Where such a pod comes from is nothing to the pods that tie it.
+                refusals = (
+                    state.pod_affinity.refusal(class_index, NodeIndex(node), NodeIndex(node))
+                    for node in range(len(cluster.nodes))
+                )
+                masks[key] = np.array([refusal is None for refusal in refusals], dtype=bool)
+            open_nodes[class_index] = masks[key]
+        return cls(open_nodes)
+
+
 class _Kinds:
     """The kinds of a problem, numbered by first occurrence."""
 
-    def __init__(self, problem: Problem, state: State) -> None:
+    def __init__(self, problem: Problem, state: State, standing: _StandingTies) -> None:
         self._state = state
+        self._standing = standing.open_nodes
+        self._profiles_of_ties: dict[tuple[int, bytes], int] = {}
+        """The numbers, below those of nodes' profiles, of profiles that standing ties narrow."""
         self.rows: list[tuple[int, ...]] = []
         self.profiles: list[int] = []
         self.dependent: list[bool] = []
@@ -160,8 +198,8 @@ class _Kinds:
         self.of_class: list[int] = []
         numbers: dict[tuple[tuple[int, ...], int, int], int] = {}
         for pods in problem.cluster.classes:
-            is_independent = state.is_independent(pods.index)
-            ties = state.node_fit.profile(pods.index)
+            is_independent = self._is_independent(pods.index)
+            ties = self._profile(pods.index)
             is_known = state.node_fit.of_class(pods.index) is None
             key = problem.cluster.requests[pods.index], ties, -1 if is_independent and is_known else pods.index
             if key not in numbers:
@@ -188,14 +226,29 @@ class _Kinds:
         """Add a kind with pods of a class as its example."""
         is_known = self._state.node_fit.of_class(one) is None
         self.rows.append(problem.cluster.requests[one])
-        self.profiles.append(self._state.node_fit.profile(one) if is_known else _NOWHERE)
-        self.dependent.append(not self._state.is_independent(one))
+        self.profiles.append(self._profile(one) if is_known else _NOWHERE)
+        self.dependent.append(not self._is_independent(one))
         self.classes.append(one)
         return len(self.rows) - 1
+
+    def _is_independent(self, class_index: ClassIndex) -> bool:
+        return class_index in self._standing or self._state.is_independent(class_index)
+
+    def _profile(self, class_index: ClassIndex) -> int:
+        """Return the number of a class's ties to nodes, those by pods that stay among them."""
+        profile = self._state.node_fit.profile(class_index)
+        open_nodes = self._standing.get(class_index)
+        if open_nodes is None or open_nodes.all():
+            return profile
+        key = (profile, open_nodes.tobytes())
+        return self._profiles_of_ties.setdefault(key, _NOWHERE - 1 - len(self._profiles_of_ties))
 
     def allowed_masks(self, takes: Mask) -> dict[int, Mask]:
         """Return per profile the nodes that it allows."""
         masks = {_NOWHERE: np.zeros(len(takes), dtype=bool)}
+        for (profile, open_nodes), number in self._profiles_of_ties.items():
+            by_nodes = np.frombuffer(self._state.node_fit.open_to(profile), dtype=bool)
+            masks[number] = takes & by_nodes & np.frombuffer(open_nodes, dtype=bool)
         for profile in self.profiles:
             if profile not in masks:
                 masks[profile] = takes & np.frombuffer(self._state.node_fit.open_to(profile), dtype=bool)
