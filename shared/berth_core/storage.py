@@ -51,7 +51,7 @@ class CSIVolumeSource(ApiStruct, frozen=True, kw_only=True):
 class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
     """Where a volume can be used.
 
-    Only sources that are attached to nodes are decoded.
+    Only sources that are attached to nodes, or on one, are decoded.
     """
 
     node_affinity: VolumeNodeAffinity | None = None
@@ -61,6 +61,8 @@ class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
     azure_disk: dict[str, Any] | None = None
     cinder: dict[str, Any] | None = None
     vsphere_volume: dict[str, Any] | None = None
+    host_path: dict[str, Any] | None = None
+    local: dict[str, Any] | None = None
     storage_class_name: str = ""
     access_modes: tuple[str, ...] = ()
 

@@ -87,7 +87,10 @@ class RefusalReason(StrEnum):
     SYSTEM_CRITICAL = "SystemCritical", Refuser.POD
     """The pod has a priority class or a priority of the system."""
     LOCAL_STORAGE = "LocalStorage", Refuser.POD
-    """The pod has a volume that would be lost with it: `emptyDir`, `hostPath`, an ephemeral claim."""
+    """The pod has a volume that would be lost with it: `emptyDir`, `hostPath`, an ephemeral claim, or a
+    PersistentVolume of such a kind that names no node."""
+    SHARED_VOLUME = "SharedVolume", Refuser.POD
+    """Another pod uses a claim of the pod whose volume is attached to one node at a time."""
     RESOURCE_CLAIM = "ResourceClaim", Refuser.POD
     """The pod holds devices through resource claims, and a placeholder cannot hold those."""
     BUDGET_EXHAUSTED = "BudgetExhausted", Refuser.POD

@@ -22,6 +22,7 @@ from berth_core import (
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.autoscalers.marks import DAEMONSET_POD
 from berth_descheduler.planner.autoscalers.pods import wish_refusals
+from berth_descheduler.planner.claimed_volumes import ClaimedVolumes
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.planner.gangs import Gangs
 from berth_descheduler.planner.owners import Owners
@@ -76,6 +77,7 @@ class Evictability:
             partial(wish_refusals, now=now),
             self._grace_refusals,
             _storage_refusals,
+            ClaimedVolumes(snapshot).refusals,
             self._budget_refusals,
         )
 
