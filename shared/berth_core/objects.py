@@ -245,7 +245,8 @@ class PersistentVolumeClaimSource(ApiStruct, frozen=True, kw_only=True):
 class Volume(ApiStruct, frozen=True, kw_only=True):
     """A volume of a pod.
 
-    Sources that do not matter here stay undecoded.
+    Sources that do not matter here stay undecoded: what the kubelet writes anew wherever the pod is, images, and
+    network file systems that every node reaches (nfs, glusterfs, cephfs, azureFile, quobyte).
     """
 
     name: str = ""
@@ -259,6 +260,14 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
     azure_disk: dict[str, Any] | None = None
     iscsi: dict[str, Any] | None = None
     rbd: dict[str, Any] | None = None
+    fc: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+    vsphere_volume: dict[str, Any] | None = None
+    photon_persistent_disk: dict[str, Any] | None = None
+    portworx_volume: dict[str, Any] | None = None
+    scale_io: dict[str, Any] | None = msgspec.field(name="scaleIO", default=None)
+    storageos: dict[str, Any] | None = None
+    flex_volume: dict[str, Any] | None = None
 
 
 class SchedulingGroup(ApiStruct, frozen=True, kw_only=True):

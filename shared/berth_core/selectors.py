@@ -1,14 +1,18 @@
 """Selectors, affinities and tolerations, evaluated as kube-scheduler does.
 
-Unknown operators and invalid numbers do not match: a pod should rather stay.
+Unknown operators and invalid numbers do not match: a pod should rather stay. An expression of which no selector can be
+built, such as one with a value that no label can have, makes its whole term or selector match nothing, whatever its
+operator is (`labels.NewRequirement` of k8s.io/apimachinery).
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from berth_core.errors import InputError
 from berth_core.objects import (
+    Affinity,
     LabelSelector,
     LabelSelectorRequirement,
     Node,
@@ -20,7 +24,12 @@ from berth_core.objects import (
 
 _NAME_FIELD: Final = "metadata.name"
 _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {"Gt": int.__gt__, "Lt": int.__lt__}
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}")
+_INT64: Final = 1 << 63
+_LABEL_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""The name in a label's key, or a label's value that is not empty."""
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_SUBDOMAIN: Final = 253
 _ENDING: Final = "NoExecute"
 _KEEPING_OFF: Final = frozenset({"NoSchedule", _ENDING})
 
@@ -33,8 +42,74 @@ def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str]) ->
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        _holds(requirement, labels) for requirement in selector.match_expressions
+        requirement.operator not in _COMPARISONS and holds(requirement, labels)
+        for requirement in selector.match_expressions
     )
+
+
+def why_invalid_selectors(spec: PodSpec) -> str:
+    """Return which part of a spec keeps kube-scheduler from placing the pod on any node, "" if none does.
+
+    It builds the selectors of all terms of pods' affinities and of spread constraints before it looks at nodes, and of
+    preferred node affinity before it scores them.
+    """
+    affinity = spec.affinity or Affinity()
+    for name, terms in (("podAffinity", affinity.pod_affinity), ("podAntiAffinity", affinity.pod_anti_affinity)):
+        weighted = terms.preferred_during_scheduling_ignored_during_execution if terms else ()
+        required = terms.required_during_scheduling_ignored_during_execution if terms else ()
+        for term in (*required, *(weighted_term.pod_affinity_term for weighted_term in weighted)):
+            if not (_is_valid_selector(term.label_selector) and _is_valid_selector(term.namespace_selector)):
+                return f"its {name} has a selector that no label can satisfy"
+    if not all(_is_valid_selector(constraint.label_selector) for constraint in spec.topology_spread_constraints):
+        return "its topologySpreadConstraints have a selector that no label can satisfy"
+    nodes = (
+        affinity.node_affinity.preferred_during_scheduling_ignored_during_execution if affinity.node_affinity else ()
+    )
+    if not all(map(is_valid, (requirement for term in nodes for requirement in term.preference.match_expressions))):
+        return "its preferred nodeAffinity has an expression that no label can satisfy"
+    return ""
+
+
+@lru_cache(maxsize=1 << 14)
+def is_valid(requirement: LabelSelectorRequirement) -> bool:
+    """Return whether Kubernetes can build a selector of an expression."""
+    prefix, has_prefix, name = requirement.key.rpartition("/")
+    if has_prefix and (len(prefix) > _LONGEST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(prefix)):
+        return False
+    if not _LABEL_NAME.fullmatch(name) or not all(map(_is_label_value, requirement.values)):
+        return False
+    match requirement.operator:
+        case "In" | "NotIn":
+            return bool(requirement.values)
+        case "Exists" | "DoesNotExist":
+            return not requirement.values
+        case "Gt" | "Lt":
+            return len(requirement.values) == 1 and _integer(requirement.values[0]) is not None
+        case _:
+            return False
+
+
+def _is_valid_selector(selector: LabelSelector | None) -> bool:
+    if selector is None:
+        return True
+    equals = (
+        LabelSelectorRequirement(key=key, operator="In", values=(value,))
+        for key, value in selector.match_labels.items()
+    )
+    expressions = selector.match_expressions
+    return all(map(is_valid, (*equals, *expressions))) and not any(
+        requirement.operator in _COMPARISONS for requirement in expressions
+    )
+
+
+def _is_label_value(text: str) -> bool:
+    return not text or _LABEL_NAME.fullmatch(text) is not None
+
+
+def _integer(text: str) -> int | None:
+    """Return a number of 64 bits, as Go's `strconv.ParseInt` reads it."""
+    number = int(text) if _INTEGER.fullmatch(text) else _INT64
+    return number if -_INT64 <= number < _INT64 else None
 
 
 def matches_node_affinity(spec: PodSpec, node: Node) -> bool:
@@ -62,7 +137,7 @@ def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
     """
     if not term.match_expressions and not term.match_fields:
         return False
-    return all(_holds(requirement, node.metadata.labels) for requirement in term.match_expressions) and all(
+    return all(holds(requirement, node.metadata.labels) for requirement in term.match_expressions) and all(
         _holds_for_field(requirement, node) for requirement in term.match_fields
     )
 
@@ -114,11 +189,16 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
             return False
 
 
-def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
     """Return whether labels satisfy an expression.
 
     A missing label satisfies NotIn and DoesNotExist.
     """
+    return _says(requirement, labels) and is_valid(requirement)
+
+
+def _says(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    """Return whether labels satisfy an expression, if that is valid."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -136,13 +216,13 @@ def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> 
 def _compares(found: str | None, requirement: LabelSelectorRequirement) -> bool:
     """Return whether a label is greater or less than the value.
 
-    Both must be integers.
+    Both must be integers of 64 bits.
     """
     compare = _COMPARISONS.get(requirement.operator)
-    numbers = (found or "", *requirement.values)
-    if compare is None or len(numbers) != 2 or not all(map(_INTEGER.fullmatch, numbers)):  # noqa: PLR2004 - a pair
+    if compare is None or found is None or len(requirement.values) != 1:
         return False
-    return compare(int(numbers[0]), int(numbers[1]))
+    number, limit = _integer(found), _integer(requirement.values[0])
+    return number is not None and limit is not None and compare(number, limit)
 
 
 def _holds_for_field(requirement: LabelSelectorRequirement, node: Node) -> bool:

@@ -53,7 +53,21 @@ EXPRESSIONS = {
     "Gt compares numbers, not texts": Expression("Gt", ("9",), {"k": "10"}, want=True),
     "Gt wants more": Expression("Gt", ("10",), {"k": "10"}, want=False),
     "Lt wants less": Expression("Lt", ("10",), {"k": "9"}, want=True),
-    "Lt compares negative numbers": Expression("Lt", ("-1",), {"k": "-2"}, want=True),
+    "a negative number is no label value": Expression("Lt", ("-1",), {"k": "-2"}, want=False),
+    "a number of 64 bits counts": Expression("Gt", (str(2**63 - 2),), {"k": str(2**63 - 1)}, want=True),
+    "a value of more than 64 bits is no number": Expression("Lt", (str(2**63),), {"k": "1"}, want=False),
+    "a label of more than 64 bits is no number": Expression("Gt", ("1",), {"k": str(2**63)}, want=False),
+    "zeros before a number do not count": Expression("Gt", ("1",), {"k": f"{'0' * 30}2"}, want=True),
+    "NotIn with what is no label value matches nothing": Expression("NotIn", ("bad value: ___@#",), {}, want=False),
+    "NotIn with one such value among others": Expression("NotIn", ("a", "-b"), {"k": "c"}, want=False),
+    "In with one such value among others": Expression("In", ("a", "a b"), {"k": "a"}, want=False),
+    "a value may be empty": Expression("NotIn", ("",), {"k": "a"}, want=True),
+    "a value of 63 characters is one": Expression("NotIn", ("a" * 63,), {}, want=True),
+    "a value of 64 characters is none": Expression("NotIn", ("a" * 64,), {}, want=False),
+    "In needs a value": Expression("In", (), {"k": "a"}, want=False),
+    "NotIn needs a value": Expression("NotIn", (), {"k": "a"}, want=False),
+    "Exists takes no value": Expression("Exists", ("a",), {"k": "a"}, want=False),
+    "DoesNotExist takes no value": Expression("DoesNotExist", ("a",), {}, want=False),
     "Gt needs the label": Expression("Gt", ("1",), {}, want=False),
     "Gt needs a number in the label": Expression("Gt", ("1",), {"k": "two"}, want=False),
     "Gt needs a number as its value": Expression("Gt", ("one",), {"k": "2"}, want=False),
@@ -65,9 +79,31 @@ EXPRESSIONS = {
 @pytest.mark.parametrize("case", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
 def test_an_expression_over_labels(case: Expression) -> None:
     selector = LabelSelector(match_expressions=(requirement("k", case.operator, *case.values),))
-    assert matches_labels(selector, case.labels) is case.want
+    assert matches_labels(selector, case.labels) is (case.want and case.operator not in {"Gt", "Lt"})
     term = NodeSelectorTerm(match_expressions=selector.match_expressions)
     assert matches_term(term, node(labels=case.labels)) is case.want
+
+
+@pytest.mark.parametrize(
+    ("key", "want"),
+    [
+        ("k", True),
+        ("example.com/k", True),
+        ("k.-_9", True),
+        ("", False),
+        ("a b", False),
+        ("-k", False),
+        ("Example.com/k", False),
+        ("/k", False),
+        ("example.com/", False),
+        ("a/b/c", False),
+        ("k" * 64, False),
+        (f"{'a.' * 127}com/k", False),
+    ],
+)
+def test_an_expression_about_what_is_no_key_matches_nothing(key: str, *, want: bool) -> None:
+    selector = LabelSelector(match_expressions=(requirement(key, "DoesNotExist"),))
+    assert matches_labels(selector, {}) is want
 
 
 @dataclass(frozen=True)

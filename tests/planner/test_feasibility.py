@@ -5,6 +5,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth_core.labels import FENCE_LABEL, STANDING_FENCE_LABEL
@@ -577,3 +578,23 @@ TABLE = {
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
 def test_a_move_is_allowed_just_where_kube_scheduler_would_place_the_pod(case: Case) -> None:
     assert answer(case) is case.want
+
+
+NO_LABEL = selector()
+NO_LABEL = msgspec.structs.replace(NO_LABEL, match_expressions=(expression("app", "NotIn", "no label value"),))
+
+
+@pytest.mark.parametrize(
+    "tie",
+    [
+        {"affinity": apart(term(select=NO_LABEL))},
+        {"affinity": company(term(select=NO_LABEL))},
+        {"affinity": apart(term(select=selector(app="web"), namespace_selector=NO_LABEL))},
+        {"affinity": apart(term(select=selector(app="no label value")))},
+        {"spread": [spread(HOSTNAME, select=NO_LABEL)]},
+        {"affinity": tied(expression("app", "NotIn", "no label value"))},
+    ],
+)
+def test_a_pod_with_a_selector_that_cannot_be_built_fits_nowhere(tie: dict[str, Any]) -> None:
+    snapshot = Snapshot(nodes=(node("a"), node("b")), pods=(pod("p", node="a", **tie),))
+    assert refusal_of(snapshot, "p", "b") in {Reason.POD_DATA_ODD, Reason.NODE_AFFINITY}

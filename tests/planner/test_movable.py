@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core.decoding import convert
 from berth_core.objects import (
     OwnerReference,
     PersistentVolumeClaimSource,
@@ -170,6 +171,13 @@ TABLE = {
     "a pod with an emptyDir may, where a policy says so": Case(None, mounted(empty_dir={})),
     "a pod with an ephemeral claim may not": Case(Reason.LOCAL_STORAGE, mounted(ephemeral={})),
     "a pod with an inline disk may not": Case(Reason.UNKNOWN_VOLUME, mounted(iscsi={"iqn": "x"})),
+    **{
+        f"a pod with {kind} may not": Case(Reason.UNKNOWN_VOLUME, mounted(**{kind: {}}))
+        for kind in (
+            *("csi", "gce_persistent_disk", "aws_elastic_block_store", "azure_disk", "rbd", "fc", "cinder"),
+            *("vsphere_volume", "photon_persistent_disk", "portworx_volume", "scale_io", "storageos", "flex_volume"),
+        )
+    },
     "a pod with a resource claim may not": Case(Reason.RESOURCE_CLAIM, running(resource_claims=({"name": "gpu"},))),
     "a placeholder may not": Case(Reason.PLACEHOLDER, running(labels={f"{BERTH}/placeholder": "true"})),
     "a pod in its hand-over may not": Case(Reason.HANDING_OVER, running(labels={f"{BERTH}/reservation": "uid"})),
@@ -300,3 +308,20 @@ def test_what_a_job_does_about_failures_is_read_from_the_api() -> None:
         job(failed=2, backoff_limit=6, pod_failure_policy=policy(exited("Ignore"), disrupted("Ignore"))),
         metadata=found.metadata,
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "stays"),
+    [
+        *((name, True) for name in ("cinder", "vsphereVolume", "fc", "flexVolume", "portworxVolume", "scaleIO")),
+        *((name, True) for name in ("storageos", "photonPersistentDisk", "iscsi", "rbd", "azureDisk", "csi")),
+        *((name, True) for name in ("gcePersistentDisk", "awsElasticBlockStore")),
+        *((name, False) for name in ("nfs", "glusterfs", "cephfs", "azureFile", "quobyte", "image", "gitRepo")),
+        *((name, False) for name in ("configMap", "secret", "downwardAPI", "projected")),
+    ],
+)
+def test_each_source_of_volumes_in_a_pod_is_decided_about(source: str, *, stays: bool) -> None:
+    """By the names that the API has."""
+    volume = convert({"name": "data", source: {}}, Volume)
+    refusals = Evictability(Snapshot()).refusals(running(volumes=(volume,)))
+    assert [refusal.reason for refusal in refusals] == ([Reason.UNKNOWN_VOLUME] if stays else [])

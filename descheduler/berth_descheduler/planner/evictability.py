@@ -185,13 +185,16 @@ def _tied_to(pod: Pod) -> Iterator[Refusal]:
         yield Refusal(RefusalReason.RESOURCE_CLAIM, "it holds devices by resource claims")
 
 
+_ATTACHED_SOURCES: Final = (
+    *("csi", "gce_persistent_disk", "aws_elastic_block_store", "azure_disk", "iscsi", "rbd", "fc", "cinder"),
+    *("vsphere_volume", "photon_persistent_disk", "portworx_volume", "scale_io", "storageos", "flex_volume"),
+)
+"""Sources in a pod's own spec that are attached to its node: nothing says which other nodes can have them.
+
+Claims are looked up, `ephemeral` goes with the pod, a policy decides about `emptyDir` and `hostPath`, and others are
+reached from every node.
+"""
+
+
 def _is_bound_in_an_unknown_way(volume: Volume) -> bool:
-    inline = (
-        volume.csi,
-        volume.gce_persistent_disk,
-        volume.aws_elastic_block_store,
-        volume.azure_disk,
-        volume.iscsi,
-        volume.rbd,
-    )
-    return any(source is not None for source in inline)
+    return any(getattr(volume, source) is not None for source in _ATTACHED_SOURCES)

@@ -18,7 +18,6 @@ from berth_core import (
     REVOCABLE_ZONE_LABEL,
     ROOM_TAINT,
     Affinity,
-    LabelSelector,
     LabelSelectorRequirement,
     Node,
     NodeAffinity,
@@ -26,11 +25,10 @@ from berth_core import (
     PodSpec,
     Taint,
     Toleration,
-    matches_labels,
     matches_node_affinity,
     untolerated_taint,
 )
-from berth_core.selectors import ending_taint
+from berth_core.selectors import ending_taint, holds, is_valid, why_invalid_selectors
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.settings import WHOLE, Thresholds
 from berth_descheduler.planner.simulation.cluster import NAME_FIELD, NEEDED_RESOURCES, Cluster, NodeIndex
@@ -235,18 +233,19 @@ class NodeSets:
         if requirement not in self._known:
             values = self._values(requirement.key)
             match requirement.operator:
+                case _ if not is_valid(requirement):
+                    satisfying = 0
                 case "In":
                     satisfying = _union(values.get(label_value, 0) for label_value in requirement.values)
                 case "NotIn":
                     satisfying = self.every & ~_union(values.get(label_value, 0) for label_value in requirement.values)
                 case _:
-                    selector = LabelSelector(match_expressions=(requirement,))
                     labelled = (
                         (nodes_with_value, {} if label_value is None else {requirement.key: label_value})
                         for label_value, nodes_with_value in values.items()
                     )
                     satisfying = _union(
-                        nodes_with_value for nodes_with_value, labels in labelled if matches_labels(selector, labels)
+                        nodes_with_value for nodes_with_value, labels in labelled if holds(requirement, labels)
                     )
             self._known[requirement] = satisfying
         return self._known[requirement]
@@ -317,7 +316,7 @@ class NodeFit:
     def of_class(self, class_index: ClassIndex) -> Refusal | None:
         """Return why pods of a class go nowhere.
 
-        The reason is what is not known of their volumes.
+        The reason is what is not known of their volumes, or a selector that cannot be read.
         """
         return self._unknown.get(class_index)
 
@@ -376,6 +375,8 @@ class NodeFit:
         if isinstance(volumes, Refusal):
             self._unknown[pods.index] = volumes
             volumes = ()
+        if why_invalid := why_invalid_selectors(pods.example.spec):
+            self._unknown[pods.index] = Refusal(RefusalReason.POD_DATA_ODD, why_invalid)
         spec = node_part(pods.example.spec)
         tie = pods.platforms
         platforms = (tie.platforms, sorted(tie.selected)) if tie is not None else None
