@@ -377,6 +377,12 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
 
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resources: ResourceRequirements | None = None
+    """What the pod as a whole has, as its cgroup says."""
+    allocated_resources: Quantities = {}
+    """What the kubelet granted the pod as a whole."""
+    extended_resource_claim_status: dict[str, Any] | None = None
+    """The claim that the scheduler made for extended resources which a driver of devices serves."""
 
 
 class PodTemplate(ApiStruct, frozen=True, kw_only=True):

@@ -366,26 +366,36 @@ def is_best_effort(spec: PodSpec) -> bool:
 def occupied_requests(pod: Pod) -> ResourceAmounts:
     """Return the resources that a pod takes of a node now.
 
-    An in-place resize is taken into account. Raises `InputError` that names the field.
+    An in-place resize of its containers or of the pod as a whole is taken into account: where versions of Kubernetes
+    count differently, the most that one of them counts. Raises `InputError` that names the field.
     """
     reported = (*pod.status.container_statuses, *pod.status.init_container_statuses)
-    statuses = {status.name: status for status in reported if status.resources is not None}
-    if not statuses:
+    statuses = {status.name: status for status in reported if status.resources or status.allocated_resources}
+    as_a_whole = _actual_as_a_whole(pod)
+    if not statuses and not as_a_whole:
         return effective_requests(pod.spec)
-    infeasible = any(
-        condition.type == _RESIZE_PENDING and condition.reason == _INFEASIBLE for condition in pod.status.conditions
-    )
+    is_infeasible = is_resize_infeasible(pod)
 
     def request_of(container: Container, place: str) -> ResourceAmounts:
         """Return the maximum of a container's requested, granted and actual resources."""
         specified = _specified(container, place)
         status = statuses.get(container.name)
-        if status is None or (place == _INIT and not _is_sidecar(container)):
+        if status is None:
             return specified
         actual = _actual(status)
-        return actual if infeasible else actual.largest(specified)
+        is_known = status.resources is not None  # else only what was granted is, and older schedulers do not look there
+        return actual if is_infeasible and is_known else actual.largest(specified)
 
-    return _with_pod_level(pod.spec, _of_containers(pod.spec, request_of))
+    of_containers = _of_containers(pod.spec, request_of)
+    if not as_a_whole:
+        return _with_pod_level(pod.spec, of_containers)
+    return _with_actual_as_a_whole(pod.spec, of_containers, as_a_whole, is_infeasible=is_infeasible)
+
+
+def is_resize_infeasible(pod: Pod) -> bool:
+    """Return whether the kubelet will never grant what a pod was resized to: it keeps what it has."""
+    pending = (condition for condition in pod.status.conditions if condition.type == _RESIZE_PENDING)
+    return any(condition.reason == _INFEASIBLE for condition in pending)
 
 
 def readable_requests(pod: Pod) -> ResourceAmounts:
@@ -435,6 +445,29 @@ def _asked_as_a_whole(spec: PodSpec, of_containers: ResourceAmounts) -> Quantiti
         if name not in of_containers or name.startswith(HUGE_PAGES_PREFIX)
     }
     return {name: raw for name, raw in {**limits, **spec.resources.requests}.items() if _is_pod_level(name)}
+
+
+def _actual_as_a_whole(pod: Pod) -> ResourceAmounts:
+    """Return the maximum of what a pod as a whole has and was granted, its overhead included."""
+    status = pod.status
+    actual = _amounts(status.resources.requests if status.resources else {}, "status.resources.requests")
+    return actual.largest(_amounts(status.allocated_resources, "status.allocatedResources"))
+
+
+def _with_actual_as_a_whole(
+    spec: PodSpec, of_containers: ResourceAmounts, as_a_whole: ResourceAmounts, *, is_infeasible: bool
+) -> ResourceAmounts:
+    """Return a pod's requests with what it has as a whole in place of, or beside, its containers', and the overhead."""
+    overhead = _amounts(spec.overhead, "spec.overhead")
+    pod_level = _amounts(_asked_as_a_whole(spec, of_containers), "spec.resources.requests")
+    if spec.resources is None or not (spec.resources.requests or spec.resources.limits):
+        return of_containers.largest(as_a_whole).plus(overhead)
+    without_overhead = {name: max(0, amount - overhead.get(name)) for name, amount in as_a_whole.items()}
+    actual = ResourceAmounts({name: amount for name, amount in without_overhead.items() if _is_pod_level(name)})
+    asked = {name: amount for name, amount in pod_level.items() if not (is_infeasible and name in as_a_whole)}
+    named = _asked_as_a_whole(spec, of_containers)
+    rest = ResourceAmounts({name: amount for name, amount in of_containers.items() if name not in named})
+    return rest.largest(actual).largest(ResourceAmounts(asked)).plus(overhead)
 
 
 def _is_sidecar(container: Container) -> bool:

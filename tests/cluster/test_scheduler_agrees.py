@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
 import pytest
 
@@ -93,6 +94,8 @@ class Writer:
     chance: Random
     written: dict[str, Body] = field(default_factory=dict)
     """The pods by their key, as they were created."""
+    resizes: dict[str, Body] = field(default_factory=dict)
+    """What a kubelet says of pods that are resized in place, by their key."""
 
     def write_ground(self) -> None:
         """Write all but the pods."""
@@ -182,6 +185,8 @@ class Writer:
             metadata["finalizers"] = ["example.com/kept"]
         if life == "comes":
             spec["schedulingGates"] = [{"name": "example.com/later"}]
+        if life in {"runs", "leaves"} and (resize := draw_resize(Random(f"{self.cluster.seed}/{name}"), spec)):
+            self.resizes[f"{workload.namespace}/{name}"] = resize
         self.create_pod({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         if life == "leaves":
             self.client.delete(PODS, name, namespace=workload.namespace)
@@ -211,7 +216,41 @@ class Writer:
             except ForbiddenError:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-        self.written[f"{namespace}/{body['metadata']['name']}"] = body
+        name = body["metadata"]["name"]
+        if (resize := self.resizes.get(f"{namespace}/{name}")) is not None:
+            self.client.merge_patch(PODS, name, {"status": resize}, namespace=namespace, subresource="status")
+        self.written[f"{namespace}/{name}"] = body
+
+
+RESIZED: Final = 0.4
+"""How many of the running pods are in the middle of a resize, or of one that can never be."""
+
+
+def draw_resize(chance: Random, spec: Body) -> Body | None:
+    """Return the status that a kubelet writes of a pod that is resized in place, None for most pods."""
+    if chance.random() > RESIZED:
+        return None
+
+    def amounts() -> Body:
+        return {"cpu": chance.choice(("250m", "1", "2500m", "4")), "memory": chance.choice(("64Mi", "1Gi", "3Gi"))}
+
+    def status_of(container: Body) -> Body:
+        made = {"name": container["name"], "image": "pause", "imageID": "", "ready": True, "restartCount": 0}
+        if chance.random() < 0.7:
+            made["resources"] = {"requests": amounts()} if chance.random() < 0.8 else {}
+        if chance.random() < 0.6:
+            made["allocatedResources"] = amounts()
+        return made
+
+    status: Body = {"containerStatuses": [status_of(container) for container in spec["containers"]]}
+    if spec.get("initContainers"):
+        status["initContainerStatuses"] = [status_of(container) for container in spec["initContainers"]]
+    if chance.random() < 0.5:
+        status |= {"resources": {"requests": amounts()}, "allocatedResources": amounts()}
+    reason = chance.choice(("", "", "Infeasible", "Deferred"))
+    if reason:
+        status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+    return status
 
 
 def _owner(name: str) -> Body:
@@ -263,6 +302,7 @@ def _compare_pods(scene: Scene, writer: Writer, cluster: Cluster) -> Comparison:
         body = writer.written[placed.pod.key]
         if placed.presence is not PodPresence.SETTLED or placed.pod.metadata.namespace == DEFAULT_NAMESPACE:
             continue
+        found.counts["resized"] += is_resized(placed.pod)
         answer = scheduler_says(scene, writer, body)
         for number in range(len(cluster.nodes)):
             if number != placed.node:
@@ -298,6 +338,9 @@ BY_WHO_COMES_ANYWHERE = frozenset({Reason.POD_ANTI_AFFINITY, Reason.OTHERS_ANTI_
 def is_documented(cluster: Cluster, pod: PodIndex, node: NodeIndex, reason: Reason) -> bool:
     """Return whether a reason is one of those of "Where the planner is more careful than the scheduler"."""
     unsure = {other.presence for other in cluster.pods}
+    beside = (cluster.pods[other].pod for other in (pod, *cluster.pods_on[node]))
+    if reason is Reason.INSUFFICIENT_RESOURCES and any(map(is_resized, beside)):
+        return True  # of what versions of Kubernetes count, the most counts
     if reason in BY_WHO_COMES_HERE:
         return any(cluster.pods[other].presence is PodPresence.EXPECTED for other in cluster.pods_on[node])
     if reason in BY_WHO_COMES_ANYWHERE:
@@ -305,6 +348,14 @@ def is_documented(cluster: Cluster, pod: PodIndex, node: NodeIndex, reason: Reas
     if reason is Reason.POD_AFFINITY:
         return wants_its_like(cluster.pods[pod].pod) or unsure != {PodPresence.SETTLED}
     return reason in ALWAYS
+
+
+def is_resized(pod: Pod) -> bool:
+    """Return whether a kubelet has said what a pod or its containers have."""
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return any((pod.status.resources, pod.status.allocated_resources, *(one.resources for one in statuses))) or any(
+        one.allocated_resources for one in statuses
+    )
 
 
 def wants_its_like(pod: Pod) -> bool:
@@ -320,5 +371,6 @@ def test_no_node_is_thought_to_take_a_pod_that_the_scheduler_would_not_put_there
     print(dict(found.counts))  # noqa: T201 - figures for people, shown with -s
     assert not found.too_bold, "\n".join(found.too_bold)
     assert not found.too_careful, "\n".join(found.too_careful)
+    assert found.counts["resized"] > 0
     assert found.counts["both yes"] > 0
     assert found.counts["both no"] > 0

@@ -184,6 +184,25 @@ def resized(
     return msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=conditions, **statuses))
 
 
+def as_a_whole(
+    asked: str | None,
+    *,
+    has: str | None = None,
+    granted: str | None = None,
+    infeasible: bool = False,
+    overhead: dict[str, str] | None = None,
+) -> Pod:
+    """A pod with a container that asks for one core, and what the pod as a whole asks for, has and was granted."""
+    made = pod(containers=[container(cpu="1")], pod_level=None if asked is None else {"cpu": asked}, overhead=overhead)
+    status = msgspec.structs.replace(
+        made.status,
+        conditions=(PodCondition(type="PodResizePending", status="True", reason="Infeasible"),) if infeasible else (),
+        resources=None if has is None else ResourceRequirements(requests={"cpu": has}),
+        allocated_resources={} if granted is None else {"cpu": granted},
+    )
+    return msgspec.structs.replace(made, status=status)
+
+
 @dataclass(frozen=True)
 class Resize:
     pod: Pod
@@ -201,9 +220,27 @@ RESIZES = {
     ),
     "a container of another name does not matter": Resize(resized(has={"cpu": "4"}, container_name="gone"), 1000),
     "a sidecar can be resized": Resize(resized(has={"cpu": "2"}, init=True, container_name="init"), 3000),
-    "an init container that has ended cannot": Resize(
-        resized(has={"cpu": "9"}, init=True, stays=False, container_name="init"), 1000
+    "what an init container had counts, too": Resize(
+        resized(has={"cpu": "9"}, init=True, stays=False, container_name="init"), 9000
     ),
+    "a container may have been granted more than its status says otherwise": Resize(
+        resized(granted={"cpu": "2"}), 2000
+    ),
+    "what it was granted is all that is known of one that can never be": Resize(
+        resized(granted={"cpu": "500m"}, infeasible=True), 1000
+    ),
+    "growing as a whole, the pod takes what it asks for": Resize(as_a_whole("3", has="1", granted="2"), 3000),
+    "growing as a whole, it takes what it was granted": Resize(as_a_whole("1", has="500m", granted="2"), 2000),
+    "shrinking as a whole, it takes what it still has": Resize(as_a_whole("1", has="5", granted="1"), 5000),
+    "what it has as a whole includes the overhead": Resize(
+        as_a_whole("1", has="5", granted="5", overhead={"cpu": "500m"}), 5000
+    ),
+    "as a whole, what it asks for does not count when it can never be": Resize(
+        as_a_whole("9", has="2", granted="1", infeasible=True), 2000
+    ),
+    "as a whole, what it asks for is all that is known": Resize(as_a_whole("9", infeasible=True), 9000),
+    "a pod has as a whole what only its containers ask for": Resize(as_a_whole(None, has="5", granted="4"), 5000),
+    "a pod was granted as a whole what only its containers ask for": Resize(as_a_whole(None, granted="4"), 4000),
 }
 
 

@@ -165,7 +165,7 @@ def _importance_refusals(pod: Pod) -> Refusals:
 
 
 def _storage_refusals(pod: Pod) -> Refusals:
-    if not pod.spec.volumes and not pod.spec.resource_claims:
+    if not pod.spec.volumes and not pod.spec.resource_claims and pod.status.extended_resource_claim_status is None:
         return ()
     return tuple(_tied_to(pod))
 
@@ -181,7 +181,7 @@ def _tied_to(pod: Pod) -> Iterator[Refusal]:
             yield Refusal(RefusalReason.LOCAL_STORAGE, text)
         elif _is_bound_in_an_unknown_way(volume):
             yield Refusal(RefusalReason.UNKNOWN_VOLUME, f"it is not known from where volume {volume.name} is reached")
-    if pod.spec.resource_claims:
+    if pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None:
         yield Refusal(RefusalReason.RESOURCE_CLAIM, "it holds devices by resource claims")
 
 

@@ -19,6 +19,7 @@ from berth_core import (
     effective_requests,
     occupied_requests,
 )
+from berth_core.resources import is_resize_infeasible
 from berth_descheduler.planner.simulation.platforms import PlatformTie
 
 ClassIndex = NewType("ClassIndex", int)
@@ -197,14 +198,23 @@ def _needs(containers: tuple[Container, ...]) -> list[tuple[object, ...]]:
 
 
 def _granted(pod: Pod) -> list[tuple[object, ...]]:
-    """Return the containers' actual resources as the kubelet reports them.
+    """Return the actual resources of containers and pod as the kubelet reports them.
 
     They differ during a resize.
     """
-    return [
+    status = pod.status
+    statuses = status.container_statuses
+    if status.init_container_statuses:
+        statuses = (*statuses, *status.init_container_statuses)
+    granted: list[tuple[object, ...]] = [
         (container_status.name, container_status.resources, container_status.allocated_resources)
-        for container_status in pod.status.container_statuses
+        for container_status in statuses
     ]
+    if status.resources is not None or status.allocated_resources:
+        granted.append(("", status.resources, status.allocated_resources))
+    if granted and is_resize_infeasible(pod):
+        granted.append(("", "Infeasible"))
+    return granted
 
 
 def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool, demands: tuple[int | None, ...]) -> PodClass:
