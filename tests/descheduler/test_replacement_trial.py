@@ -1,16 +1,19 @@
 """The pod that a controller would make next: how it is built, compared, refused, and when it is not tried at all."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 import structlog
 
 from berth_core.errors import InputError
-from berth_core.migration_plans import MoveReason
+from berth_core.migration_plans import MoveMethod, MoveReason, PlannedMove
 from berth_core.names import DEFAULT_NAMESPACE, REPLACEMENT_TRIAL
 from berth_descheduler import telemetry
+from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_descheduler.migration.manifests.reservation_templates import build_template
+from berth_descheduler.migration.moves.reservation_request import PlaceTerms, reserve
 from berth_descheduler.migration.replacement_trial.bounds import (
     trial_user,
     why_binding_lets_through,
@@ -535,6 +538,23 @@ def test_a_full_quota_compares_what_the_controller_asks_for() -> None:
     grown["spec"]["template"]["spec"] = {"containers": [{**CONTAINER, "resources": {"requests": {"cpu": "2"}}}]}
     tried.server.objects["replicasets"] = grown
     assert tried.before_reservation() is MoveReason.REPLACEMENT_DIFFERS
+
+
+@pytest.mark.parametrize("method", [None, MoveMethod.SURGE], ids=["eviction", "surge"])
+def test_no_place_is_asked_for_where_the_next_pod_would_be_refused(method: MoveMethod | None) -> None:
+    """A surge that waits for a pod that cannot be made holds its place for many minutes."""
+    tried = Tried()
+    tried.server.answer = DENIED
+    pod = raw_pod()
+    pod["spec"]["nodeName"] = "n1"
+    client: Any = Server()
+    client.objects["pods"] = pod
+    move = PlannedMove(namespace="default", pod="web-1", pod_uid="uid", source="n1", target="n2", method=method)
+    terms = PlaceTerms(timedelta(minutes=5), 1, None)
+    eligibility: Any = None
+    answer = reserve(client, PlanIdentity("plan", "plan-uid"), 0, move, terms, eligibility, tried.trial)
+    assert (answer.created, answer.refusal) == (False, MoveReason.REPLACEMENT_REFUSED)
+    assert client.dry_runs == 0
 
 
 # --- what `berth doctor` finds ---------------------------------------------------------------------------------------

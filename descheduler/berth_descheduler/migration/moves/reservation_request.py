@@ -92,7 +92,7 @@ def reserve(
     """Create the Reservation of a move from its live pod.
 
     An existing Reservation of that name is the plan's own. None is created for a pod whose replacement could not take
-    the place; the replacement of a pod that surges runs before anything is evicted, and needs no trial.
+    the place; a surge would wait for that until its Deployment's own deadline.
     """
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
@@ -108,11 +108,10 @@ def reserve(
     progress_seconds = terms.progress_seconds(raw_pod)
     ttl = terms.ttl_of(progress_seconds)
     body = build_reservation(plan, index, move, raw_pod, ttl, is_preemptable=preemptable)
-    wants_surge = move.method is MoveMethod.SURGE
-    if not wants_surge and (refused_answer := _try_replacement(trial, raw_pod, body)) is not None:
+    if (refused_answer := _try_replacement(trial, raw_pod, body)) is not None:
         return refused_answer
     answer = replace(_create(client, raw_pod, body), progress_seconds=progress_seconds)
-    surges = answer.created and wants_surge
+    surges = answer.created and move.method is MoveMethod.SURGE
     return replace(answer, not_surge=why_pod_cannot_surge(eligibility, raw_pod)) if surges else answer
 
 
