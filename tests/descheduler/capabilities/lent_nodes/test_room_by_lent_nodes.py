@@ -21,6 +21,8 @@ from berth_descheduler.plugins import default_plugins, goal_of, settings_with
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.profiles import read_profile
 from builders import NOON, bare_pod, node, owner, pod, volcano_pod_group
+from planner.clusters import apart as anti_affinity
+from planner.clusters import selector, term
 from planner_settings import with_settings
 
 SAYS_SO: Final = {"volcano.sh/preemptable": "true"}
@@ -344,3 +346,10 @@ def test_a_pod_that_the_list_of_its_neighbours_lacks_counts_as_its_whole_job() -
 def test_what_is_no_word_of_the_argument_is_refused() -> None:
     with pytest.raises(InputError, match="LastResort"):
         LentNodes.parse({"evictions": "Always"})
+
+
+def test_preemptable_pods_that_keep_apart_make_room_too() -> None:
+    """A term closes the nodes that have such a pod, and no others."""
+    apart = {"labels": {"app": "batch"}, "affinity": anti_affinity(term(select=selector(app="batch")))}
+    pods = [fence(), batch(0, **apart), service(), batch(1, "half", **apart), service(1, "half"), waiting()]
+    assert [target for _, target in moves(planned(pods, usual(), usual("half"), lent()))] == ["lent"]

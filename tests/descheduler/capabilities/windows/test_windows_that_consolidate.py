@@ -32,6 +32,7 @@ from berth_descheduler.report import summarise_plan
 from berth_operator.reservation.manifests import FenceKind, build_placeholder, build_standing_fence
 from berth_operator.settings import PlaceholderSettings
 from builders import NOON, bare_pod, node, owner, pod, reservation, task, workload
+from planner.clusters import apart, selector, term
 
 START = NOON + timedelta(hours=1)
 WEB = owner()
@@ -96,6 +97,13 @@ def test_pods_are_moved_off_a_node_that_a_window_waits_for() -> None:
     assert made.moves[0].reason == "ReservationWindows: default/nightly waits for the node"
     assert made.rooms == ()
     assert "1 move in 1 wave" in summarise_plan(made)
+
+
+def test_pods_that_keep_apart_leave_for_nodes_without_one() -> None:
+    nightly = window()
+    keep_apart = {"labels": {"app": "web"}, "affinity": apart(term(select=selector(app="web")))}
+    pods = [web("web-0", "n1", **keep_apart), web("web-1", "n2", cpu="1", **keep_apart), slot(nightly), *fence("n1")]
+    assert moves(planned(nodes(n1="4", n2="4", n3="4"), pods, nightly)) == {"web-0": "n3"}
 
 
 def test_no_more_are_moved_than_the_slots_need() -> None:
