@@ -433,6 +433,12 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
         return controller is not None and controller.kind == "DaemonSet"
 
     @property
+    def claim_names(self) -> tuple[str, ...]:
+        """Return the names of the PersistentVolumeClaims that the pod mounts, sorted."""
+        claims = (volume.persistent_volume_claim for volume in self.spec.volumes)
+        return tuple(sorted({claim.claim_name for claim in claims if claim is not None}))
+
+    @property
     def belongs_to_node(self) -> bool:
         """Return whether the pod comes and goes with its node.
 

@@ -31,7 +31,7 @@ from berth_descheduler.framework import Refusal
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, budget_key
 from berth_descheduler.planner.simulation import Cluster, NodeTies, PodPresence, State, VolumeIndex, node_part
 from berth_descheduler.planner.simulation.node_fit import NodeSets, bits_of, flags_of, target_refusal
-from berth_descheduler.planner.simulation.pod_classes import PodClass, PodClasses, claim_names
+from berth_descheduler.planner.simulation.pod_classes import PodClass, PodClasses
 from berth_descheduler.planner.simulation.topology import (
     Match,
     TermReader,
@@ -281,7 +281,7 @@ def are_alike(one: Pod, other: Pod) -> bool:
             (a.affinity, a.node_selector, a.tolerations) == (b.affinity, b.node_selector, b.tolerations),
             (a.overhead, a.resources, a.priority) == (b.overhead, b.resources, b.priority),
             a.topology_spread_constraints == b.topology_spread_constraints,
-            claim_names(one) == claim_names(other),
+            one.claim_names == other.claim_names,
             [(each.name, each.resources) for each in one.status.container_statuses]
             == [(each.name, each.resources) for each in other.status.container_statuses],
         )

@@ -77,6 +77,8 @@ def _may_go_later(status: MoveStatus) -> bool:
         case (
             MoveReason.INVALID_NAME
             | MoveReason.EVICTION_FORBIDDEN
+            | MoveReason.REPLACEMENT_REFUSED
+            | MoveReason.REPLACEMENT_DIFFERS
             | MoveReason.REPLACEMENT_TIMEOUT
             | MoveReason.CRASH_LOOP_BACK_OFF
             | MoveReason.IMAGE_PULL_BACK_OFF

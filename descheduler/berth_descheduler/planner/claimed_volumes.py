@@ -12,7 +12,6 @@ from typing import Final
 
 from berth_core import NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Pod, Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner.simulation.pod_classes import claim_names
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _NAME_FIELD: Final = "metadata.name"
@@ -31,7 +30,7 @@ class ClaimedVolumes:
         """Pods that mount each claim and have not ended, also those on no node yet and those that are ending."""
         for pod in snapshot.pods:
             if pod.spec.volumes and not pod.is_terminal:
-                for name in claim_names(pod):
+                for name in pod.claim_names:
                     self._users[pod.metadata.namespace, name].append(pod)
 
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
@@ -39,7 +38,7 @@ class ClaimedVolumes:
         return tuple(self._refusals(pod)) if pod.spec.volumes else ()
 
     def _refusals(self, pod: Pod) -> Iterator[Refusal]:
-        for name in claim_names(pod):
+        for name in pod.claim_names:
             claim = self._claims.get((pod.metadata.namespace, name))
             if claim is None:
                 continue

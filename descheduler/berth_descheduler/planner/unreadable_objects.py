@@ -101,13 +101,13 @@ class _Reader:
             case PodGroup(metadata=meta) | PodGroupWorkload(metadata=meta):
                 return lambda pod: _is_of_group(pod, meta)
             case PersistentVolumeClaim(metadata=meta):
-                return lambda pod: _is_within(meta.namespace, pod) and _is_any(meta.name, _claim_names(pod))
+                return lambda pod: _is_within(meta.namespace, pod) and _is_any(meta.name, pod.claim_names)
             case PersistentVolume(metadata=meta):
                 return lambda pod: _is_any(meta.name, (claim.spec.volume_name for claim in self._claims_of(pod)))
             case StorageClass(metadata=meta):
                 return lambda pod: _is_any(meta.name, (claim.spec.storage_class_name for claim in self._claims_of(pod)))
             case VolumeAttachment():
-                return lambda pod: any(_claim_names(pod))
+                return lambda pod: any(pod.claim_names)
             case PriorityClass(metadata=meta):
                 return lambda pod: _is_any(meta.name, (pod.spec.priority_class_name,))
             case _:
@@ -121,7 +121,7 @@ class _Reader:
         return _is_within(meta.namespace, pod) and _is_any(meta.name, owner_names)
 
     def _claims_of(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
-        claims = (self._claims.get((pod.metadata.namespace, name)) for name in _claim_names(pod))
+        claims = (self._claims.get((pod.metadata.namespace, name)) for name in pod.claim_names)
         return (claim for claim in claims if claim is not None)
 
 
@@ -142,11 +142,6 @@ def _is_within(namespace: str, pod: Pod) -> bool:
 def _is_any(name: str, named: Iterable[str]) -> bool:
     """Return whether a name is among others; one that cannot be read may be any of them."""
     return any(other_name and name in {"", other_name} for other_name in named)
-
-
-def _claim_names(pod: Pod) -> Iterator[str]:
-    claims = (volume.persistent_volume_claim for volume in pod.spec.volumes)
-    return (claim.claim_name for claim in claims if claim is not None)
 
 
 def _is_of_group(pod: Pod, meta: ObjectMeta) -> bool:

@@ -175,7 +175,7 @@ class ReplacementTrial:
                 )
             case FullQuota():
                 return _differing(find_excess(replacement, template))
-            case Unknown(message) if is_missing_right(error):
+            case Unknown(message) if isinstance(error, KubeError) and is_missing_right(error):
                 self._leave_out(message)
             case Unknown(message):
                 self._note_unknown(raw_pod, message)

@@ -132,12 +132,6 @@ class PodClasses:
         return class_index
 
 
-def claim_names(pod: Pod) -> tuple[str, ...]:
-    """Return the names of the claims that a pod mounts, sorted."""
-    claims = (volume.persistent_volume_claim for volume in pod.spec.volumes)
-    return tuple(sorted({claim.claim_name for claim in claims if claim is not None}))
-
-
 def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     """Return the ports that a pod takes of its node.
 
@@ -181,7 +175,7 @@ def _what_rules_ask(pod: Pod, *, stays: bool) -> bytes:
         (pod.metadata.labels, pod.metadata.unreadable),
         (_needs(spec.containers), _needs(spec.init_containers), spec.overhead, spec.resources, _granted(pod)),
         (affinity, spec.node_selector, spec.tolerations, spec.topology_spread_constraints),
-        (spec.priority, claim_names(pod) if spec.volumes else ()),
+        (spec.priority, pod.claim_names if spec.volumes else ()),
     )
     return msgspec.msgpack.encode(parts, order="deterministic")
 
@@ -225,7 +219,7 @@ def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool, demands: tu
         example=pod,
         amounts=amounts,
         host_ports=host_ports(pod.spec),
-        claims=claim_names(pod),
+        claims=pod.claim_names,
         odd=why_unreadable,
         is_preemptable=is_preemptable,
         demands=demands,
