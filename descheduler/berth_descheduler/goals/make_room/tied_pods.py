@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from berth_core import Deadline, is_over
-from berth_descheduler.planner import NodeIndex, PodIndex, Problem, State
+from berth_descheduler.planner import NodeIndex, PodIndex, Problem, State, Step
 from berth_descheduler.planner.problem import DisruptionCost
-from berth_descheduler.planner.simulation import Step, protected_amounts
+from berth_descheduler.planner.simulation import protected_amounts
 from berth_descheduler.planner.solver import Ints, PackingModel, Want
 
 _MOST_NODES: Final = 64

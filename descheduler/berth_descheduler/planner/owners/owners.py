@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Final
 
-from berth_core import Pod, Snapshot, VolcanoJob, Workload, api_group
-from berth_core.pod_groups import VOLCANO_TASK_ANNOTATION
+from berth_core import VOLCANO_TASK_ANNOTATION, Pod, Snapshot, VolcanoJob, Workload, api_group
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND
 from berth_descheduler.planner.owners.jobs import ending_refusals, failing_refusal

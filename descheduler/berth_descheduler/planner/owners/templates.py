@@ -15,9 +15,19 @@ from typing import Final
 
 import msgspec
 
-from berth_core import InputError, Pod, PodSpec, PodTemplate, ResourceAmounts, effective_requests
+from berth_core import (
+    Container,
+    InputError,
+    Pod,
+    PodSpec,
+    PodTemplate,
+    ResourceAmounts,
+    ResourceRequirements,
+    Volume,
+    effective_requests,
+)
 from berth_core.matching import DEFAULT_SCHEDULER, canonical_affinity, canonical_spread, canonical_tolerations
-from berth_core.objects import Container, RawQuantity, ResourceRequirements, Volume
+from berth_core.objects import RawQuantity
 
 VPA_ANNOTATIONS: Final = ("vpaUpdates", "vpaInPlaceUpdated")
 """On pods whose requests a VerticalPodAutoscaler has set, at admission or in place."""
