@@ -11,6 +11,7 @@ import pytest
 from berth_core.clock import SystemClock
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import Pod
+from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.moves.eviction_request import EvictAnswer, evict
 from berth_descheduler.migration.moves.memory import Eviction
@@ -85,18 +86,19 @@ class Place:
         return [(refusal.reason, refusal.message) for refusal in refusals]
 
     def evict(self, name: str) -> EvictAnswer:
-        """Evict a pod as a move does once its place is held."""
+        """Evict a pod as a move does once its place is held; only the look at its owner can refuse that."""
         check = PreEvictionCheck(
             plugin_set(),
             lambda: read_live_snapshot(self.descheduler, "berth-system"),
             partial(read_gangs, self.descheduler),
             CLOCK,
             read_owners=partial(read_owners, self.descheduler, CLOCK),
+            read_siblings=lambda _: Snapshot(),
         )
         uid = self.pod(name).metadata.uid
-        move = PlannedMove(namespace=self.namespace, pod=name, pod_uid=uid, source=self.node, target="another")
+        move = PlannedMove(namespace=self.namespace, pod=name, pod_uid=uid, source=self.node, target=self.node)
         operator: Any = LivingOperator()
-        return evict(self.descheduler, move, operator, check)
+        return evict(self.descheduler, move, operator, check, lambda _: None)
 
 
 @pytest.fixture

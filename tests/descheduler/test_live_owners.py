@@ -107,6 +107,17 @@ def test_the_siblings_of_a_stateful_set_are_read() -> None:
     assert refusals(cluster, "db-0") == []
 
 
+def test_a_pod_that_its_replica_set_has_let_go_does_not_count_to_it() -> None:
+    """A surge asks about the pod as its ReplicaSet had it, when this has another one in its stead."""
+    cluster = fragmented_cluster()
+    asked = convert(cluster.get(PODS, "web-1", namespace="shop"), Pod)
+    change(cluster, PODS, "web-1", {"metadata": {"ownerReferences": [], "labels": {"app": "let-go"}}})
+    cluster.add(PODS, pod("web-3", "web", "high-1", cpu="1"))
+    client: Any = cluster
+
+    assert not read_owners(client, FakeClock(), asked).refusals(asked)
+
+
 def test_failures_of_a_job_count_when_the_plan_is_made_only() -> None:
     """Each eviction of a plan is one, so that the later ones would be refused for the earlier ones."""
     cluster = fragmented_cluster()
@@ -178,14 +189,35 @@ def test_what_passes_by_itself_is_asked_again_and_the_rest_skips_the_move() -> N
         lambda _: Snapshot(),
         FakeClock(),
         read_owners=lambda asked: read_owners(client, FakeClock(), asked),
+        read_siblings=lambda _: Snapshot(),
     )
     move = PlannedMove(namespace="shop", pod="db-1", pod_uid="uid-db-1", source="low-1", target="high-1")
 
-    blocked = ask_rules(cluster.get(PODS, "db-1", namespace="shop"), move, check)
+    blocked = ask_rules(client, cluster.get(PODS, "db-1", namespace="shop"), move, check)
     change(cluster, STATEFUL_SETS, "db", {"spec": {"replicas": 1}})
-    refused = ask_rules(cluster.get(PODS, "db-1", namespace="shop"), move, check)
+    refused = ask_rules(client, cluster.get(PODS, "db-1", namespace="shop"), move, check)
 
     assert blocked is not None
     assert (blocked.eviction, blocked.refusal) == (Eviction.BLOCKED, MoveReason.NONE)
     assert refused is not None
     assert (refused.eviction, refused.refusal) == (Eviction.NOT_SENT, MoveReason.FILTERED)
+
+
+@pytest.mark.parametrize(("reason", "stays"), [("EvictionByEvictionAPI", False), ("PreemptionByScheduler", True)])
+def test_a_mark_that_an_earlier_request_for_the_eviction_has_left_keeps_no_pod(reason: str, stays: bool) -> None:  # noqa: FBT001 - a column of the table
+    cluster = fragmented_cluster()
+    client: Any = cluster
+    conditions = [{"type": "Ready", "status": "True"}, {"type": "DisruptionTarget", "status": "True", "reason": reason}]
+    cluster.merge_patch(PODS, "web-1", {"status": {"conditions": conditions}}, namespace="shop", subresource="status")
+    check = PreEvictionCheck(
+        plugin_set(),
+        Snapshot.empty,
+        lambda _: Snapshot(),
+        FakeClock(),
+        read_owners=lambda asked: read_owners(client, FakeClock(), asked),
+        read_siblings=lambda _: Snapshot(),
+    )
+
+    refused = check.refusals(cluster.get(PODS, "web-1", namespace="shop"))
+
+    assert [refusal.reason for refusal in refused] == ([RefusalReason.TERMINATING] if stays else [])

@@ -54,7 +54,7 @@ def read_owners(client: KubeClient, clock: Clock, pod: Pod) -> Owners:
     except ForbiddenError:
         return Owners(Snapshot(pods=(pod,), **fields), clock.now())
     workloads = (maker, *_leader_worker_set(client, pod))
-    return Owners(Snapshot(pods=_with_siblings(client, maker, pod), workloads=workloads, **fields), clock.now())
+    return Owners(Snapshot(pods=_pods_of(client, maker, namespace), workloads=workloads, **fields), clock.now())
 
 
 def _read(
@@ -78,11 +78,10 @@ def _leader_worker_set(client: KubeClient, pod: Pod) -> Iterator[Workload]:
             yield _read_workload(client, LEADER_WORKER_SETS, name, pod.metadata.namespace)
 
 
-def _with_siblings(client: KubeClient, maker: Workload, pod: Pod) -> tuple[Pod, ...]:
-    """Return a pod with the others of its controller, which have the labels that its selector asks for.
+def _pods_of(client: KubeClient, maker: Workload, namespace: str) -> tuple[Pod, ...]:
+    """Return the pods that a controller may have, by its selector; a pod that it has let go counts to it no more.
 
     A ReplicationController's selector is read as one that selects every pod; the owner's uid sorts these out.
     """
     selector = format_selector(maker.spec.selector) if maker.spec.selector else ""
-    listed = client.list(PODS, namespace=pod.metadata.namespace, label_selector=selector, type=Pod).items
-    return (pod, *(sibling for sibling in listed if sibling.metadata.name != pod.metadata.name))
+    return client.list(PODS, namespace=namespace, label_selector=selector, type=Pod).items

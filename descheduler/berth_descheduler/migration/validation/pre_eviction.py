@@ -23,6 +23,7 @@ from berth_descheduler.planner.availability import Availability
 from berth_descheduler.registry import why_not_evicted
 
 _OLDEST_VIEW_SECONDS: Final = 30.0
+_EVICTION_REASON: Final = "EvictionByEvictionAPI"
 
 
 class PreEvictionCheck:
@@ -88,7 +89,8 @@ class PreEvictionCheck:
             pod = convert(raw_pod, Pod)
             gang_refusals = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
             refusals_without_place = () if has_place else self._refusals_without_place(pod)
-            wishes, of_owners = wish_refusals(pod, self._clock.now()), self._read_owners(pod).refusals(pod)
+            wishes = wish_refusals(pod, self._clock.now())
+            of_owners = self._read_owners(pod).refusals(_without_own_mark(pod))
             return (*refusals_without_place, *of_owners, *gang_refusals, *wishes, *self._ask_filters(pod))
         except (InputError, msgspec.ValidationError) as error:
             return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
@@ -141,3 +143,14 @@ class PreEvictionCheck:
             )
             self._made_at = now
         return self._refusing
+
+
+def _without_own_mark(pod: Pod) -> Pod:
+    """Return a pod without the condition by which the eviction API marks it before it deletes it.
+
+    The mark stays where the deletion failed, and the eviction is then asked for again.
+    """
+    kept = tuple(condition for condition in pod.status.conditions if condition.reason != _EVICTION_REASON)
+    if len(kept) == len(pod.status.conditions):
+        return pod
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=kept))
