@@ -62,7 +62,6 @@ def _may_go_later(status: MoveStatus) -> bool:
             | MoveReason.HANDOVER_NOT_READY
             | MoveReason.EVICTION_BLOCKED
             | MoveReason.EVICTION_INTERCEPTED
-            | MoveReason.FILTERED
             | MoveReason.REPLACEMENT_GONE
             | MoveReason.NODE_NOT_READY
             | MoveReason.NODE_NOT_CLOSED
@@ -76,6 +75,7 @@ def _may_go_later(status: MoveStatus) -> bool:
             return status.state is MoveState.SKIPPED  # for what others changed, and not for its replacement
         case (
             MoveReason.INVALID_NAME
+            | MoveReason.FILTERED
             | MoveReason.EVICTION_FORBIDDEN
             | MoveReason.REPLACEMENT_REFUSED
             | MoveReason.REPLACEMENT_DIFFERS

@@ -28,9 +28,10 @@ class BackgroundCalls:
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="call")
         self._wake = wake
         self._answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._is_closing = False
 
     def make(self, call: Callable[[], R], then: Callable[[R], None] = _ignore) -> None:
-        """Make a call in another thread.
+        """Make a call in another thread; one that follows an answer after the end is made at once.
 
         `then` gets its answer in the thread that takes it.
         """
@@ -45,7 +46,10 @@ class BackgroundCalls:
                 self._answers.put(lambda: then(answer))
             self._wake()
 
-        self.pool.submit(work)
+        if self._is_closing:
+            work()
+        else:
+            self.pool.submit(work)
 
     def make_for(self, caller: Caller, call: Callable[[], R], then: Callable[[R], None] = _ignore) -> None:
         """Make a call for a move or room.
@@ -68,6 +72,7 @@ class BackgroundCalls:
     def close(self) -> None:
         """Wait until every call is answered, and process the answers."""
         self.pool.shutdown(wait=True)
+        self._is_closing = True
         self.take_answers()
 
 
