@@ -38,7 +38,7 @@ from berth_core.objects import (
     TopologySpreadConstraint,
 )
 from berth_core.snapshot import Snapshot
-from berth_core.storage import Workload, WorkloadSpec
+from berth_core.storage import Ordinals, Workload, WorkloadSpec
 from builders import disruption_budget, meta, node
 
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -62,7 +62,11 @@ def generate_constrained(recipe: Recipe) -> Snapshot:
     chance = Random(recipe.seed)  # noqa: S311 - an instance is no secret
     nodes = tuple(_node(recipe, index, chance) for index in range(recipe.nodes))
     replicas = Counter(layout.deployment_of)
-    made = [_Controller(layout, index, replicas[index], chance) for index in range(len(layout.millis))]
+    first_pods = {deployment: number for number, deployment in reversed(tuple(enumerate(layout.deployment_of)))}
+    made = [
+        _Controller(layout, index, replicas[index], first_pods.get(index, 0), chance)
+        for index in range(len(layout.millis))
+    ]
     pods = [
         made[deployment].pod(number, nodes[place])
         for number, (deployment, place) in enumerate(zip(layout.deployment_of, layout.node_of, strict=True))
@@ -115,7 +119,7 @@ class _Draw:
 class _Controller:
     """A Deployment's ReplicaSet or a StatefulSet, and its pods."""
 
-    def __init__(self, layout: Layout, index: int, replicas: int, chance: Random) -> None:
+    def __init__(self, layout: Layout, index: int, replicas: int, first_pod: int, chance: Random) -> None:
         drawn = _Draw.by(chance, index)
         self._name = f"app-{index:05d}"
         self._namespace = f"team-{index % _NAMESPACES:02d}"
@@ -144,7 +148,7 @@ class _Controller:
             api_version="apps/v1",
             kind=kind,
             metadata=meta(owner, namespace=self._namespace, uid=uid),
-            spec=WorkloadSpec(replicas=replicas, selector=self._own),
+            spec=WorkloadSpec(replicas=replicas, selector=self._own, ordinals=Ordinals(start=first_pod)),
         )
         self.budget: PodDisruptionBudget | None = None
         if chance.random() < 0.4:
