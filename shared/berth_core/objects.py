@@ -269,6 +269,22 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
     storageos: dict[str, Any] | None = None
     flex_volume: dict[str, Any] | None = None
 
+    @property
+    def is_attached(self) -> bool:
+        """Return whether its source is a disk that is attached to one node, which is not known to reach others."""
+        return any(getattr(self, source) is not None for source in _ATTACHED_SOURCES)
+
+
+_ATTACHED_SOURCES: Final = (
+    *("csi", "gce_persistent_disk", "aws_elastic_block_store", "azure_disk", "iscsi", "rbd", "fc", "cinder"),
+    *("vsphere_volume", "photon_persistent_disk", "portworx_volume", "scale_io", "storageos", "flex_volume"),
+)
+"""Sources in a pod's own spec that are attached to its node: nothing says which other nodes can have them.
+
+Claims are looked up, `ephemeral` goes with the pod, a policy decides about `emptyDir` and `hostPath`, and others are
+reached from every node.
+"""
+
 
 class SchedulingGroup(ApiStruct, frozen=True, kw_only=True):
     """The PodGroup that a pod is scheduled with."""

@@ -16,7 +16,6 @@ from berth_core import (
     RESERVATION_LABEL,
     Pod,
     Snapshot,
-    Volume,
     format_duration,
 )
 from berth_descheduler.framework import Refusal, RefusalReason
@@ -179,22 +178,7 @@ def _tied_to(pod: Pod) -> Iterator[Refusal]:
         if volume.ephemeral is not None:
             text = f"the claim of volume {volume.name} would be deleted with the pod"
             yield Refusal(RefusalReason.LOCAL_STORAGE, text)
-        elif _is_bound_in_an_unknown_way(volume):
+        elif volume.is_attached:
             yield Refusal(RefusalReason.UNKNOWN_VOLUME, f"it is not known from where volume {volume.name} is reached")
     if pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None:
         yield Refusal(RefusalReason.RESOURCE_CLAIM, "it holds devices by resource claims")
-
-
-_ATTACHED_SOURCES: Final = (
-    *("csi", "gce_persistent_disk", "aws_elastic_block_store", "azure_disk", "iscsi", "rbd", "fc", "cinder"),
-    *("vsphere_volume", "photon_persistent_disk", "portworx_volume", "scale_io", "storageos", "flex_volume"),
-)
-"""Sources in a pod's own spec that are attached to its node: nothing says which other nodes can have them.
-
-Claims are looked up, `ephemeral` goes with the pod, a policy decides about `emptyDir` and `hostPath`, and others are
-reached from every node.
-"""
-
-
-def _is_bound_in_an_unknown_way(volume: Volume) -> bool:
-    return any(getattr(volume, source) is not None for source in _ATTACHED_SOURCES)

@@ -95,6 +95,9 @@ TABLE = {
         template(APP),
         placed(APP, resources=ResourceRequirements(requests={"cpu": "500m"})),
     ),
+    "an overhead that the pod has not": Case("asks for cpu 3 instead of 1", template(APP, overhead={"cpu": "2"})),
+    "the overhead that the pod has": Case("", template(APP, overhead={"cpu": "2"}), placed(overhead={"cpu": "2"})),
+    "an overhead by the runtime class": Case("", template(APP), placed(overhead={"cpu": "2"})),
     "requests that cannot be read": Case("has requests that cannot be read", template(container(cpu="many"))),
     "a node by name": Case("names the node node-a", template(APP, node_name="node-a")),
     "other nodes": Case("selects nodes by pool=b", template(APP, node_selector={"pool": "b"})),
@@ -138,6 +141,9 @@ TABLE = {
         ),
     ),
     "a volume that is made anew anywhere": Case("", template(APP, volumes=(Volume(name="tmp", empty_dir={}),))),
+    "a disk in a pod's own spec": Case(
+        "mounts the disk of volume d", template(APP, volumes=(Volume(name="d", cinder={"volumeID": "v"}),))
+    ),
     "a device": Case("claims the device gpu", template(APP, resource_claims=({"name": "gpu"},))),
     "an autoscaler that has lowered the requests": Case(
         "",

@@ -93,7 +93,7 @@ def _is_set_by_vpa(pod: Pod) -> bool:
 def _greater_requests(pod: Pod, asked: PodSpec) -> Iterator[str]:
     """Yield which requests the replacement has beyond the pod's."""
     held = pod.spec
-    if asked.resources == held.resources and _have_equal_containers(asked, held):
+    if asked.resources == held.resources and not asked.overhead and _have_equal_containers(asked, held):
         return
     try:
         held_amounts, amounts = effective_requests(held), _requests_as_admitted(pod, asked)
@@ -125,7 +125,7 @@ def _requests_as_admitted(pod: Pod, asked: PodSpec) -> ResourceAmounts:
         containers=_as_admitted(asked.containers, held.containers, by_vpa),
         init_containers=_as_admitted(asked.init_containers, held.init_containers, by_vpa),
         resources=asked.resources,
-        overhead=held.overhead,
+        overhead=asked.overhead or held.overhead,
     )
     amounts = effective_requests(spec)
     if asked.resources is None and held.resources is not None:
@@ -226,9 +226,7 @@ def _tie_of(volume: Volume) -> str:
         return f"claim {volume.persistent_volume_claim.claim_name}"
     if volume.ephemeral is not None:
         return f"ephemeral claim of volume {volume.name}"
-    sources = (volume.csi, volume.gce_persistent_disk, volume.aws_elastic_block_store)
-    further_sources = (volume.azure_disk, volume.iscsi, volume.rbd)
-    return f"disk of volume {volume.name}" if any((*sources, *further_sources)) else ""
+    return f"disk of volume {volume.name}" if volume.is_attached else ""
 
 
 def _pairs(items: Iterable[tuple[str, str]]) -> str:
