@@ -17,14 +17,8 @@ from berth_descheduler.planner.owners.statefulsets import takes_current_revision
 
 RawObject = Mapping[str, Any]
 
-REPLICA_SET: Final = ("apps", "ReplicaSet")
-STATEFUL_SET: Final = ("apps", "StatefulSet")
-REPLICATION_CONTROLLER: Final = ("", "ReplicationController")
-JOB: Final = ("batch", "Job")
-
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"
-_REVISION: Final = "controller-revision-hash"
 
 
 def build_replacement(owner: RawObject, template: RawObject, raw_pod: RawObject, revision: str = "") -> dict[str, Any]:
@@ -95,7 +89,7 @@ def _give_identity(replacement: dict[str, Any], stateful_set: RawObject, raw_pod
     metadata["generateName"] = f"{name}-"
     metadata["labels"] |= {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(ordinal)}
     if revision:
-        metadata["labels"][_REVISION] = revision
+        metadata["labels"][statefulsets.REVISION_LABEL] = revision
     spec["hostname"] = name
     if service := stateful_set["spec"].get("serviceName"):
         spec["subdomain"] = service

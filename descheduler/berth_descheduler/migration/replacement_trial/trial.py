@@ -18,21 +18,15 @@ from berth_descheduler import telemetry
 from berth_descheduler.migration.replacement_trial.bounds import trial_user, why_not_bounded
 from berth_descheduler.migration.replacement_trial.comparison import RawObject, find_differences, find_excess
 from berth_descheduler.migration.replacement_trial.manifest import (
-    JOB,
-    REPLICA_SET,
-    REPLICATION_CONTROLLER,
-    STATEFUL_SET,
     build_replacement,
     old_revision,
     template_of_revision,
 )
 from berth_descheduler.migration.replacement_trial.refusals import Denial, FullQuota, Unknown, read_error
+from berth_descheduler.migration.validation.live_owners import MAKERS
 from berth_kube import (
     CONTROLLER_REVISIONS,
-    JOBS,
     PODS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
     RESERVATIONS,
     STATEFUL_SETS,
     KubeClient,
@@ -42,14 +36,6 @@ from berth_kube import (
 )
 
 _LOG = structlog.get_logger(__name__)
-
-_RESOURCES: Final = {
-    REPLICA_SET: REPLICA_SETS,
-    STATEFUL_SET: STATEFUL_SETS,
-    REPLICATION_CONTROLLER: REPLICATION_CONTROLLERS,
-    JOB: JOBS,
-}
-"""Controllers of whose next pod is known how they make it."""
 
 _MISFITS: Final = (LookupError, TypeError, AttributeError, ValueError, InputError, msgspec.ValidationError)
 """What is raised where a raw object has values that its kind does not have."""
@@ -70,7 +56,7 @@ class TrialRefusal:
 
 
 class _UnknownReplacementError(Exception):
-    """What a controller makes next cannot be told."""
+    """It is not known what the controller makes next."""
 
 
 class ReplacementTrial:
@@ -189,7 +175,7 @@ class ReplacementTrial:
         if owner is None:
             raise _UnknownReplacementError("no controller makes it again")
         group = owner.api_version.rpartition("/")[0]
-        resource = _RESOURCES.get((group, owner.kind))
+        resource = MAKERS.get((group, owner.kind))
         if resource is None:
             raise _UnknownReplacementError(f"how a {owner.kind} of {owner.api_version} makes pods is not known")
         try:
@@ -205,7 +191,7 @@ class ReplacementTrial:
     def _template(self, owner: RawObject, raw_pod: RawObject) -> tuple[RawObject, str]:
         """Return the template in use, and for a StatefulSet the name of its revision."""
         template: RawObject = owner["spec"]["template"]
-        if owner["kind"] != STATEFUL_SET[1]:
+        if owner["kind"] != STATEFUL_SETS.kind:
             return template, ""
         if revision := old_revision(owner, raw_pod):
             kept = self._client.get(CONTROLLER_REVISIONS, revision, namespace=owner["metadata"]["namespace"])

@@ -4,7 +4,7 @@ Three or four small requests for each eviction: the controller, the pods that it
 the LeaderWorkerSet of a pod that names one. What the account may not read is not known, as in a snapshot without it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -13,6 +13,7 @@ import msgspec
 from berth_core import Clock, Namespace, Pod, Snapshot, VolcanoJob, Workload, api_group, format_selector
 from berth_core.labels import LEADER_WORKER_SET_LABEL
 from berth_descheduler.planner import Owners
+from berth_descheduler.planner.owners import GroupKind
 from berth_kube import (
     JOBS,
     LEADER_WORKER_SETS,
@@ -28,10 +29,11 @@ from berth_kube import (
     Resource,
 )
 
-_MAKERS: Final = {
+MAKERS: Final[Mapping[GroupKind, Resource]] = {
     (resource.group, resource.kind): resource
     for resource in (REPLICA_SETS, STATEFUL_SETS, JOBS, REPLICATION_CONTROLLERS)
 }
+"""The controllers of Kubernetes that make their pods again, and are read for it."""
 
 T = TypeVar("T")
 
@@ -41,7 +43,7 @@ def read_owners(client: KubeClient, clock: Clock, pod: Pod) -> Owners:
     namespace, owner = pod.metadata.namespace, pod.controller
     fields: dict[str, Any] = {"namespaces": tuple(_read(client, NAMESPACES, namespace, type_=Namespace))}
     kind = (api_group(owner.api_version), owner.kind) if owner is not None else ("", "")
-    resource = _MAKERS.get(kind)
+    resource = MAKERS.get(kind)
     if owner is None or resource is None:
         if owner is not None and kind == (VOLCANO_JOBS.group, VOLCANO_JOBS.kind):
             jobs = _read(client, VOLCANO_JOBS, owner.name, within=namespace, type_=VolcanoJob)
