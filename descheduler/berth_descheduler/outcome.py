@@ -235,7 +235,7 @@ class PlanOutcome:
 
     @property
     def gone(self) -> int:
-        """Return in how many pods' stead none is there."""
+        """Return how many moved pods have no replacement now."""
         return len(self._unplaced(Whereabouts.GONE))
 
     def _placed(self, state: MoveState) -> list[MoveStatus]:
@@ -525,7 +525,7 @@ class CycleObserver(Protocol):
         """
 
     def cut_off(self, why: str) -> None:
-        """The cycle was cut off, and its plan is tried to be gone on with."""
+        """The cycle was cut off; the command tries to go on with its plan."""
 
     def cycle_ended(self, outcome: Outcome) -> None:
         """The cycle is over."""

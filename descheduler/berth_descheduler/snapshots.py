@@ -416,12 +416,12 @@ def read_siblings(client: KubeClient, pod: Pod) -> Snapshot:
     owner = pod.controller
     while owner is not None and (resource := _CONTROLLERS.get((owner.api_version, owner.kind))) is not None:
         by_name = f"metadata.name={owner.name}"
-        found = client.list(resource, type=Workload, namespace=namespace, field_selector=by_name).items
+        controllers = client.list(resource, type=Workload, namespace=namespace, field_selector=by_name).items
         workloads += [
             msgspec.structs.replace(workload, api_version=resource.api_version, kind=resource.kind)
-            for workload in found
+            for workload in controllers
         ]
-        above = (reference for workload in found for reference in workload.metadata.owner_references)
+        above = (reference for workload in controllers for reference in workload.metadata.owner_references)
         owner = next((reference for reference in above if reference.controller), None)
     return Snapshot(pods=_list(client, PODS, Pod, namespace), workloads=tuple(workloads))
 

@@ -501,7 +501,7 @@ class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Moved pods that had not ended long after their grace period; nothing waits for them any more."""
     pending_pods: int = 0
     gone_pods: int = 0
-    """Moved pods in whose stead no pod is there."""
+    """Moved pods that had no replacement at the end."""
     seconds: float = 0.0
 
 

@@ -177,7 +177,7 @@ def test_a_work_queue_makes_no_pod_once_one_has_succeeded(place: Place) -> None:
     job = lambda: place.client.get(JOBS, "work", namespace=place.namespace)  # noqa: E731
     eventually("the Job counts the success", lambda: job()["status"].get("succeeded") == 1, seconds=60)
 
-    message = "its Job work has no completions and a pod that has succeeded (1), it would not make it again"
+    message = "its Job work has no completions and a pod that has succeeded (1), so it would not make the pod again"
     assert place.planned_refusals(other) == [(RefusalReason.NO_REPLACEMENT, message)]
     answer = place.evict(other)
     assert (answer.eviction, answer.refusal, answer.detail) == (Eviction.NOT_SENT, MoveReason.FILTERED, message)

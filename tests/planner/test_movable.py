@@ -273,7 +273,7 @@ def test_only_as_many_pods_are_said_to_be_too_many_as_the_replica_set_has() -> N
 
     assert not enough.refusals(pods[0])
     (refusal,) = shrinking.refusals(pods[0])
-    assert refusal.message == "its ReplicaSet web wants 2 pods and has 3, it would not make it again"
+    assert refusal.message == "its ReplicaSet web wants 2 pods and has 3, so it would not make the pod again"
 
 
 def test_every_pod_of_a_job_counts_as_one_that_may_be_evicted() -> None:

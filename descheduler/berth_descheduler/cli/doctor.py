@@ -361,7 +361,7 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
     ),
     Invariant.TRIAL_UNBOUNDED: Advice(
         what="The account that tries replacements by dry run is not held to dry runs.",
-        why="It may create pods, so Berth does not use it: before an eviction it is not seen what comes in its stead.",
+        why="It may create pods, so Berth does not use it, and no replacement is tried before an eviction.",
         to_do="Have helm restore the admission policy and its binding, or switch the trial off in the chart:",
         command="kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings {name} -o yaml",
     ),

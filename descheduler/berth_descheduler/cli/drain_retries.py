@@ -17,7 +17,7 @@ def find_retried_pods(
 ) -> tuple[str, ...]:
     """Return which of the remaining pods the next cycle may bring away, as `namespace/name`.
 
-    `plan` is what the last cycle planned, and `given_up` are the pods whose moves failed for what stays as it is.
+    `plan` is what the last cycle planned, and `given_up` are the pods whose moves would fail again.
     """
     was_aborted = outcome.plan is not None and outcome.plan.phase is PlanPhase.ABORTED
     if outcome.verdict not in _MAY_CHANGE or was_aborted:

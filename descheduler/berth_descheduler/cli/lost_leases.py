@@ -1,7 +1,7 @@
 """Cycles for people: one that loses its Lease, or the API server for a while, tries for it again and goes on.
 
-The service leaves a plan whose Lease is lost to the next run, which begins by itself. Of a person's run there is none:
-its plan would stay Running, with its taints, until the next person runs one.
+The service leaves a plan whose Lease is lost to its next run, which begins by itself. No run follows that of a person:
+its plan would stay Running, with its taints, until the next command runs one.
 """
 
 from collections.abc import Callable

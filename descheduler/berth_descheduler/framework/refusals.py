@@ -56,10 +56,8 @@ class RefusalReason(StrEnum):
     CONTROLLER_SCALING_DOWN = "ControllerScalingDown", Refuser.POD
     """The controller is scaling down, suspended or being deleted, and would not make the pod again."""
     NO_REPLACEMENT = "NoReplacement", Refuser.POD
-    """Nothing would be made in the pod's stead: its Job ends or has its successes, or its namespace is being deleted.
-
-    Or the controller does not know the pod's name.
-    """
+    """Nothing would be made in the pod's stead: its Job ends or has its successes, its namespace is being deleted, or
+    its StatefulSet makes no pod of its name."""
     LOWER_ORDINAL_NOT_READY = "LowerOrdinalNotReady", Refuser.POD
     """The pod's StatefulSet makes no pod while one of a lower ordinal is missing, terminating or not Ready."""
     TEMPLATE_DIFFERS = "TemplateDiffers", Refuser.POD
@@ -130,8 +128,8 @@ class RefusalReason(StrEnum):
     TOO_FEW_REPLICAS = "TooFewReplicas", Refuser.FILTER
     """The pod's controller has fewer live pods than `minReplicas`."""
     UNKNOWN_OWNER = "UnknownOwner", Refuser.FILTER
-    """The pod's controller belongs to an object of a kind that may answer an eviction, and is not in `harmlessOwners`.
-    """
+    """The pod's controller belongs to an object of a kind that may answer an eviction, and is not in
+    `harmlessOwners`."""
     TOO_YOUNG = "TooYoung", Refuser.FILTER
     """The pod started less than `minPodAge` ago, or has not started."""
     PERSISTENT_STORAGE = "PersistentStorage", Refuser.FILTER
@@ -169,7 +167,7 @@ class RefusalReason(StrEnum):
     NODE_LEAVING = "NodeLeaving", Refuser.TARGET
     """The node is being removed, or is about to end its pods, so it takes none, whatever they tolerate."""
     NODE_NOT_INITIALIZED = "NodeNotInitialized", Refuser.TARGET
-    """What made the node has not finished it."""
+    """The node is not initialized yet: Karpenter, its cloud or a startup taint says so."""
     NODE_OF_ONE_POD = "NodeOfOnePod", Refuser.TARGET
     """The node stands for a service that makes a machine of its own for each pod, such as Fargate."""
     SAME_NODE = "SameNode", Refuser.TARGET
@@ -211,7 +209,7 @@ class RefusalReason(StrEnum):
     RESOURCE_MISSING = "ResourceMissing", Refuser.SOURCE
     """The node has none of a resource that a threshold names."""
     BRINGS_NOTHING = "BringsNothing", Refuser.SOURCE
-    """Emptying the node brings nothing: an autoscaler keeps it, it goes anyway, or it is no machine by itself."""
+    """It brings nothing to empty the node: an autoscaler keeps it, it goes anyway, or it stands for a service."""
     HOLDS_IMMOVABLE_PODS = "HoldsImmovablePods", Refuser.SOURCE
     """The node holds pods that must not be moved."""
     EXPECTS_PODS = "ExpectsPods", Refuser.SOURCE

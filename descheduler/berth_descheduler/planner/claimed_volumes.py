@@ -44,7 +44,7 @@ class ClaimedVolumes:
                 continue
             volume = self._volumes.get(claim.spec.volume_name)
             if volume is not None and _is_on_one_node_unsaid(volume):
-                text = f"the volume of claim {name} is on its node, and names no single node by its node affinity"
+                text = f"its claim {name} has a volume on its node, whose node affinity does not name that node alone"
                 yield Refusal(RefusalReason.LOCAL_STORAGE, text)
             users = self._users[pod.metadata.namespace, name]
             other = next((user for user in users if user.metadata.name != pod.metadata.name), None)

@@ -80,7 +80,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "nodeFit": "Accepted, without effect: a pod moves only to a node that takes it.",
     "minReplicas": "Only pods whose controller has at least this many live pods (TooFewReplicas).",
     "minPodAge": "Only pods that started at least this long ago (TooYoung).",
-    "harmlessOwners": "Kinds above controllers that do no harm, as `Etcd.example.com`; `*`: all (UnknownOwner).",
+    "harmlessOwners": "Kinds that may own controllers of moved pods, as `Etcd.example.com`; `*`: all (UnknownOwner).",
     "noEvictionPolicy": "`Preferred`, or `Mandatory` to keep pods with `prefer-no-eviction` (WantsNoEviction).",
     "podProtections": "Newer spelling of the flags below: `defaultDisabled`, `extraEnabled`, `config`; not both.",
     "evictLocalStoragePods": "Move pods with `emptyDir` or `hostPath` volumes, too (else LocalStorage).",

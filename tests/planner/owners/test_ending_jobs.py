@@ -39,7 +39,7 @@ TABLE = {
         Reason.NO_REPLACEMENT,
         {"parallelism": 2},
         {"succeeded": 1},
-        message="its Job work has no completions and a pod that has succeeded (1), it would not make it again",
+        message="its Job work has no completions and a pod that has succeeded (1), so it would not make the pod again",
     ),
     "a success that the status does not count yet": Case(
         Reason.NO_REPLACEMENT, {"parallelism": 2}, others=(worker("work-b", phase="Succeeded"),)
@@ -53,14 +53,14 @@ TABLE = {
         {"parallelism": 2, "completions": 3},
         {"succeeded": 2},
         (worker("work-b"),),
-        "its Job work lacks 1 of 3 completions and has 2 pods, it would not make it again",
+        "its Job work lacks 1 of 3 completions and has 2 pods, so it would not make the pod again",
     ),
     "every completion reached": Case(Reason.NO_REPLACEMENT, {"parallelism": 1, "completions": 2}, {"succeeded": 2}),
     "fewer pods wanted at a time than there are": Case(
         Reason.NO_REPLACEMENT,
         {"parallelism": 1, "completions": 9},
         others=(worker("work-b"),),
-        message="its Job work wants 1 pods at a time and has 2, it would not make it again",
+        message="its Job work wants 1 pod at a time and has 2, so it would not make the pod again",
     ),
     "pods that end do not count as there": Case(
         None, {"parallelism": 1, "completions": 9}, others=(worker("work-b", phase="Failed"),)

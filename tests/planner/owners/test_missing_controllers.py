@@ -44,7 +44,7 @@ def test_a_controller_that_wants_none_makes_none(kind: str) -> None:
     (refusal,) = refusals_of(pod_of(of(kind), "maker-0"), controller(kind, "maker", replicas=0))
 
     assert refusal.reason is Reason.CONTROLLER_SCALING_DOWN
-    assert refusal.message == f"its {kind} maker wants 0 pods and has 1, it would not make it again"
+    assert refusal.message == f"its {kind} maker wants 0 pods and has 1, so it would not make the pod again"
 
 
 def planned(daemon: Pod, *workloads: Workload) -> Plan:

@@ -64,13 +64,13 @@ TABLE = {
         Reason.CONTROLLER_SCALING_DOWN,
         (member(2),),
         {"ordinals": Ordinals(start=2), "replicas": 2},
-        message="its StatefulSet db wants 2 pods from the ordinal 2 on, it would not make db-1 again",
+        message="its StatefulSet db wants 2 pods from the ordinal 2 on, so it would not make db-1 again",
     ),
     "the ordinal is above the replicas": Case(
         Reason.CONTROLLER_SCALING_DOWN,
         (),
         {"replicas": 1},
-        message="its StatefulSet db wants 1 pods from the ordinal 0 on, it would not make db-1 again",
+        message="its StatefulSet db wants 1 pod from the ordinal 0 on, so it would not make db-1 again",
     ),
     "the last ordinal is within the replicas": Case(None, spec={"replicas": 2}),
 }

@@ -47,8 +47,8 @@ _REASONS: Final[Mapping[Meaning, RefusalReason]] = {
 
 _WORDS: Final[Mapping[Meaning, str]] = {
     Meaning.LEAVING: "is being removed or about to end its pods",
-    Meaning.UNFINISHED: "is not finished by what made it",
-    Meaning.ONE_POD: "is no machine by itself, as each pod has its own",
+    Meaning.UNFINISHED: "is not initialized yet",
+    Meaning.ONE_POD: "stands for a service that makes a machine for each pod",
     Meaning.CLOSED: "should run no pods for now",
 }
 

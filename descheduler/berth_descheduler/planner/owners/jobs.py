@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from berth_core import InputError, Pod, PodFailurePolicyRule, Workload, parse_timestamp
+from berth_core import InputError, Pod, PodFailurePolicyRule, Workload, count, parse_timestamp
 from berth_descheduler.framework import Refusal, RefusalReason
 
 _CONTROLLER: Final = "kubernetes.io/job-controller"
@@ -46,7 +46,7 @@ def ending_refusals(job: Workload, pod: Pod, pods: Sequence[Pod], now: datetime 
         yield Refusal(RefusalReason.NO_REPLACEMENT, text)
         return
     if why := _why_none_wanted(job, pods):
-        yield Refusal(RefusalReason.NO_REPLACEMENT, f"its {name} {why}, it would not make it again")
+        yield Refusal(RefusalReason.NO_REPLACEMENT, f"its {name} {why}, so it would not make the pod again")
     if (left := _time_left(job, now)) is not None:
         grace = timedelta(seconds=pod.spec.termination_grace_period_seconds or _DEFAULT_GRACE_SECONDS)
         if left < grace + _START:
@@ -85,9 +85,10 @@ def _why_none_wanted(job: Workload, pods: Sequence[Pod]) -> str:
         return f"has no completions and a pod that has succeeded ({succeeded})"
     active = sum(not pod.is_terminal and not pod.is_terminating for pod in pods)
     if completions is not None and completions - succeeded < active:
-        return f"lacks {max(0, completions - succeeded)} of {completions} completions and has {active} pods"
+        lacking = max(0, completions - succeeded)
+        return f"lacks {lacking} of {count(completions, 'completion')} and has {count(active, 'pod')}"
     if job.spec.parallelism is not None and job.spec.parallelism < active:
-        return f"wants {job.spec.parallelism} pods at a time and has {active}"
+        return f"wants {count(job.spec.parallelism, 'pod')} at a time and has {active}"
     return ""
 
 

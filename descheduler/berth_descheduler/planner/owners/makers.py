@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from berth_core import OwnerReference, Pod, Snapshot, Workload, api_group
+from berth_core import OwnerReference, Pod, Snapshot, Workload, api_group, count
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND
 
@@ -97,7 +97,7 @@ def shrinking_refusal(pod: Pod, workload: Workload, active_pods: int) -> Refusal
     if pod.is_daemon:  # a surge of its own may have more than it wants
         wanted = 0 if workload.status.desired_number_scheduled == 0 else None
     if wanted is not None and wanted < active_pods:
-        text = f"its {name} wants {wanted} pods and has {active_pods}, it would not make it again"
+        text = f"its {name} wants {count(wanted, 'pod')} and has {active_pods}, so it would not make the pod again"
         return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
     return None
 

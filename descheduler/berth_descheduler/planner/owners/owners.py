@@ -159,7 +159,8 @@ class Owners:
         current, update = status.current_revision, status.update_revision
         if takes_current_revision(stateful_set, pod) and current != update:
             if made_from != current:
-                text = f"its {title} makes the replacement from revision {current or '(not known)'}, which is not known"
+                revision = f"revision {current}, which is not known" if current else "a revision that is not known"
+                text = f"its {title} makes the replacement from {revision}"
                 yield Refusal(RefusalReason.TEMPLATE_DIFFERS, text)
             return  # the pod was made from it
         is_other_revision = bool(update and made_from and made_from != update)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from berth_core import InputError, Pod, Workload, parse_timestamp
+from berth_core import InputError, Pod, Workload, count, parse_timestamp
 from berth_descheduler.framework import Refusal, RefusalReason
 
 REVISION_LABEL: Final = "controller-revision-hash"
@@ -34,8 +34,8 @@ def ordinal_refusal(stateful_set: Workload, pod: Pod) -> Refusal | None:
         return Refusal(RefusalReason.NO_REPLACEMENT, f"its {title} makes no pod of the name {pod.metadata.name}")
     first, replicas = _start(stateful_set), stateful_set.spec.replicas
     if ordinal < first or (replicas is not None and ordinal >= first + replicas):
-        wanted = f"{replicas} pods from the ordinal {first} on" if replicas is not None else f"ordinals from {first} on"
-        text = f"its {title} wants {wanted}, it would not make {pod.metadata.name} again"
+        wanted = "pods" if replicas is None else count(replicas, "pod")
+        text = f"its {title} wants {wanted} from the ordinal {first} on, so it would not make {pod.metadata.name} again"
         return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
     return None
 

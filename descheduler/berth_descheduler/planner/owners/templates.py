@@ -63,7 +63,7 @@ class Templates:
     def differences(self, pod: Pod, template: PodTemplate, *, is_other_revision: bool = False) -> str:
         """Return what the replacement asks for that no place held for the pod has, "" for nothing.
 
-        `is_other_revision` tells that the pod was made from another template.
+        `is_other_revision` says that the pod was made from another template.
         """
         asked, held, key = template.spec, pod.spec, (id(template), is_other_revision)
         alike = self._alike.get(key)
@@ -107,7 +107,7 @@ def _greater_requests(pod: Pod, asked: PodSpec) -> Iterator[str]:
 
 
 def _have_equal_containers(asked: PodSpec, held: PodSpec) -> bool:
-    """Return whether each container of a template is in the pod with the same resources: the rule, told cheaply."""
+    """Return whether each container of a template is in the pod with the same resources, as nearly always."""
     pairs = ((asked.containers, held.containers), (asked.init_containers, held.init_containers))
     return all(_are_equal(in_template, in_pod) for in_template, in_pod in pairs)
 
