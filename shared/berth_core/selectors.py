@@ -194,10 +194,10 @@ def holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> b
 
     A missing label satisfies NotIn and DoesNotExist.
     """
-    return _says(requirement, labels) and is_valid(requirement)
+    return _is_satisfied(requirement, labels) and is_valid(requirement)
 
 
-def _says(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def _is_satisfied(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
     """Return whether labels satisfy an expression, if that is valid."""
     value = labels.get(requirement.key)
     match requirement.operator:

@@ -383,7 +383,7 @@ class _Drain:
     """Whether a plan of the drain was carried out."""
 
     _given_up: frozenset[str] = frozenset()
-    """Pods, as `namespace/name`, whose moves failed for what stays as it is."""
+    """Pods, as `namespace/name`, whose moves would fail again."""
 
     def try_out(self) -> _Drained:
         """Return what would be done."""

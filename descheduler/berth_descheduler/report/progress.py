@@ -48,7 +48,7 @@ class RunProgress(SilentObserver):
         self._console = console
         self._stop = stop or threading.Event()
         self._told_to_stop = False
-        self._told_of_untried = False
+        self._has_shown_untried = False
         self._will_ask = asks
         self._shown: Mapping[Phase, str] = (
             _STEPS
@@ -120,8 +120,8 @@ class RunProgress(SilentObserver):
 
     def replacements_untried(self, reason: str) -> None:
         """Print it once a command, however many plans that carries out."""
-        if not self._told_of_untried:
-            self._told_of_untried = True
+        if not self._has_shown_untried:
+            self._has_shown_untried = True
             line = f"what comes back is not tried by dry run before evictions: {reason}"
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
