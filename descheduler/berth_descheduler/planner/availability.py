@@ -144,7 +144,7 @@ class Availability:
         amount = strategy.rolling_update.max_unavailable if strategy and strategy.rolling_update else None
         if amount is None:
             amount = _DEFAULT_OF_DEPLOYMENTS if is_deployment else 1
-        return max(1, _of(amount, wanted))
+        return max(1, _resolve(amount, wanted))
 
 
 def _key_of_workload(workload: Workload) -> ControllerKey:
@@ -163,7 +163,7 @@ def _key_before_release(pod: Pod) -> ControllerKey | None:
     return None if name is None else (*_DEPLOYMENT, pod.metadata.namespace, name)
 
 
-def _of(amount: int | str, wanted: int) -> int:
+def _resolve(amount: int | str, wanted: int) -> int:
     """Return a number or a percentage of the wanted pods, rounded down; 0 for what is neither."""
     if isinstance(amount, int):
         return amount

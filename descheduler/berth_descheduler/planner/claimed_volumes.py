@@ -1,9 +1,9 @@
 """Which pods stay for the sake of the volumes behind their claims.
 
 A volume without ReadWriteMany or ReadOnlyMany is attached to one node at a time, and as long as a pod there uses it, no
-other node has it. Its users cannot move one after another: the first would wait for the last. A volume in a folder or
-on a disk of a node that does not say so by its node affinity is followed by no scheduler: the pod would go and its data
-would stay.
+other node has it. Its users cannot move one after another: the first would wait for the last. A volume that is a folder
+or a disk of one node should name that node by its node affinity. If it does not, a scheduler lets the pod go to other
+nodes, and its data would stay behind.
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ class ClaimedVolumes:
             if claim is None:
                 continue
             volume = self._volumes.get(claim.spec.volume_name)
-            if volume is not None and _is_on_one_node_unsaid(volume):
+            if volume is not None and _is_on_unnamed_node(volume):
                 text = f"its claim {name} has a volume on its node, whose node affinity does not name that node alone"
                 yield Refusal(RefusalReason.LOCAL_STORAGE, text)
             users = self._users[pod.metadata.namespace, name]
@@ -53,8 +53,8 @@ class ClaimedVolumes:
                 yield Refusal(RefusalReason.SHARED_VOLUME, text, blocking_pod=other.key)
 
 
-def _is_on_one_node_unsaid(volume: PersistentVolume) -> bool:
-    """Return whether a volume is a part of its node, and lets a pod go to another one."""
+def _is_on_unnamed_node(volume: PersistentVolume) -> bool:
+    """Return whether a volume is a part of some node, and its node affinity lets pods go to others."""
     spec = volume.spec
     if spec.host_path is None and spec.local is None:
         return False

@@ -32,9 +32,9 @@ def find_differences(
 ) -> tuple[str, ...]:
     """Return one phrase per difference that keeps a pod from a place that was made for the old pod's like.
 
-    `replacement` is as the API server would store it, `template` is the Reservation's. Whoever hands the place over
-    compares the same (`template_differences`); ports, volumes and a fixed node come on top. Raises `InputError` or
-    `msgspec.ValidationError` where the pod cannot be read.
+    `replacement` is as the API server would store it, `template` is the Reservation's. The operator compares the same
+    before it hands the place over (`template_differences`); ports, volumes and a fixed node come on top. Raises
+    `InputError` or `msgspec.ValidationError` where the pod cannot be read.
     """
     place, pod = convert(template, PodTemplate), convert(replacement, Pod)
     return (

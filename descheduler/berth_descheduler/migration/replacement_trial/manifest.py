@@ -83,7 +83,7 @@ def _pod_of_template(owner: RawObject, template: RawObject) -> dict[str, Any]:
 
 
 def _give_identity(replacement: dict[str, Any], stateful_set: RawObject, raw_pod: RawObject, revision: str) -> None:
-    """Give a StatefulSet's pod what tells it from the others: host name, labels and claims."""
+    """Give a StatefulSet's pod what distinguishes it from the others: host name, labels and claims."""
     name, ordinal = raw_pod["metadata"]["name"], ordinal_of(stateful_set, raw_pod)
     metadata, spec = replacement["metadata"], replacement["spec"]
     metadata["generateName"] = f"{name}-"

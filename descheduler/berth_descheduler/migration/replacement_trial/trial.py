@@ -1,8 +1,8 @@
 """Has the API server make a pod's replacement by dry run, in the name of an account that may do nothing else.
 
 The account is impersonated: the right to do so names this one account, and no token is handed out that could be kept.
-Before each run its bounds are looked at; without them, or without the right, the trial is left out and that is said
-once. What cannot be told of one pod keeps no pod: only a refusal or a difference does.
+Before each run its bounds are read; without them, or without the right, the trial is left out, which is reported once.
+A pod whose trial gives no answer is evicted all the same: only a refusal or a difference keeps it.
 """
 
 import threading

@@ -98,8 +98,8 @@ class PreEvictionCheck:
     def why_not_now(self, raw_pod: dict[str, Any]) -> str:
         """Return why a pod may not be gone for now: its controller lacks as many as it may; "" where it may go.
 
-        Where it may be evicted without a place it has to leave, whatever is left. Raises `RetryableError` if its
-        siblings cannot be read.
+        A pod that may be evicted without a place has to leave, however few siblings are Ready. Raises `RetryableError`
+        if these cannot be read.
         """
         try:
             pod = convert(raw_pod, Pod)

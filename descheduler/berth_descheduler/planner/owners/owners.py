@@ -71,7 +71,7 @@ class Owners:
             return ()
         job = self._makers.maker(pod)
         if job is None and self._makers.knows(JOB):
-            return ()  # said already
+            return ()  # the Job is refused as missing already
         refusal = failing_refusal(job, self._makers.active_pods(pod))
         return () if refusal is None else (refusal,)
 
@@ -123,7 +123,7 @@ class Owners:
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
 
     def _ending_above(self, workload: Workload) -> Refusal | None:
-        """Return whether what controls a workload is being deleted, which takes the workload along."""
+        """Return why a workload is about to go: what controls it is being deleted."""
         above = workload.controller
         owner = self._makers.referred(workload.metadata.namespace, above) if above is not None else None
         if owner is None or owner.metadata.deletion_timestamp is None:
