@@ -15,8 +15,8 @@ from berth_descheduler.migration.moves.memory import Eviction
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_descheduler.planner import Owners
 from berth_descheduler.snapshots import read_siblings
-from berth_kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS
-from builders import FakeClock, owner, pod, workload
+from berth_kube.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS
+from builders import FakeClock, node, owner, pod, workload
 from descheduler.fake_cluster import FakeCluster, evicted
 from planner_settings import plugin_set
 
@@ -73,16 +73,17 @@ def test_siblings_are_counted_right_before_the_eviction(ready: str, at_once: int
 def test_an_eviction_waits_until_enough_are_ready_again() -> None:
     cluster: Any = FakeCluster()
     cluster.add(PODS, raw(three("++-")))
+    cluster.add(NODES, msgspec.to_builtins(node(MOVE.target)))
     seen = [three("++-"), three("+++")]
     operator: Any = Operator()
     siblings = check(lambda _: seen.pop(0))
 
-    waiting = evict(cluster, MOVE, operator, siblings)
+    waiting = evict(cluster, MOVE, operator, siblings, lambda _pod: None)
     assert (waiting.eviction, waiting.refusal) == (Eviction.BLOCKED, "")
     assert "has 2 Ready" in waiting.detail
     assert evicted(cluster) == []
 
-    assert evict(cluster, MOVE, operator, siblings).eviction is Eviction.SENT
+    assert evict(cluster, MOVE, operator, siblings, lambda _pod: None).eviction is Eviction.SENT
 
 
 def test_what_cannot_be_read_now_is_no_answer() -> None:
