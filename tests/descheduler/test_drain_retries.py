@@ -63,5 +63,5 @@ def test_nothing_is_tried_again_after_people_or_an_absent_operator_ended_it(outc
 
 
 def test_which_refusals_may_pass() -> None:
-    passing = {"BudgetExhausted", "NotRunning", "HandingOver", "TooFewReady"}
+    passing = {"BudgetExhausted", "NotRunning", "HandingOver", "TooFewReady", "LowerOrdinalNotReady"}
     assert {reason.value for reason in RefusalReason if may_pass(reason)} == passing

@@ -67,6 +67,7 @@ _PASSING: Final = frozenset(
     {
         RefusalReason.BUDGET_EXHAUSTED,
         RefusalReason.TOO_FEW_READY,
+        RefusalReason.LOWER_ORDINAL_NOT_READY,
         RefusalReason.NOT_RUNNING,
         RefusalReason.HANDING_OVER,
     }
