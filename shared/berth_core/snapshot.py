@@ -454,6 +454,8 @@ class Snapshot:
     """Kinds that plans for these pods depend on and that were not read."""
     unread: tuple[SnapshotKind, ...] = ()
     """Kinds that plans depend on only if they are asked about queues, and that were not read."""
+    stated: frozenset[SnapshotKind] = field(default=frozenset(), compare=False)
+    """Kinds of which the reader of a file was told that it holds all there are, even if it holds none."""
     unreadable: tuple[Listed, ...] = ()
     """Objects that cannot be read, and are left out elsewhere; of a Node, Pod, Reservation or queue what can be read
     stands there."""
@@ -513,10 +515,13 @@ class Snapshot:
         for obj in listed.objects:
             sorted_out.setdefault(_FIELDS[type(obj)], []).append(obj)
         pods = [listed_pod for listed_pod in listed.objects if isinstance(listed_pod, Pod)]
-        there, known = set(map(kind_of, listed.objects)), {*stated, *known_kinds(listed.kinds)}
+        told = frozenset(stated)
+        there, known = set(map(kind_of, listed.objects)), told.union(known_kinds(listed.kinds))
         missing, unread = missing_kinds(pods, there, known), unread_kinds(there, known)
         fields: dict[str, Any] = {name: tuple(objects) for name, objects in sorted_out.items()}
-        snapshot = cls(missing=missing, unread=unread, beside=listed.beside, read_at=listed.read_at, **fields)
+        snapshot = cls(
+            missing=missing, unread=unread, stated=told, beside=listed.beside, read_at=listed.read_at, **fields
+        )
         snapshot.check()
         return snapshot
 

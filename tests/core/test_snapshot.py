@@ -118,7 +118,7 @@ def test_all_ways_in_make_the_same() -> None:
     assert Snapshot.from_api({"apiVersion": "v1", "kind": "List", "items": items}) == want
     fields = {name: getattr(want, name) for name in want.__dataclass_fields__}
     reversed_fields = {name: value[::-1] for name, value in fields.items() if isinstance(value, tuple)}
-    assert fields.keys() - reversed_fields.keys() == {"own_namespace", "beside", "read_at", "leaving_freely"}
+    assert fields.keys() - reversed_fields.keys() == {"own_namespace", "beside", "read_at", "leaving_freely", "stated"}
     assert Snapshot(**{**fields, **reversed_fields}) == want
 
 

@@ -6,6 +6,7 @@ import pytest
 from berth_core.objects import Pod
 from berth_core.pod_groups import VolcanoJobState, VolcanoJobStatus
 from berth_core.snapshot import Snapshot
+from berth_core.snapshot_kinds import SnapshotKind
 from berth_core.storage import Workload
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import Plan, plan
@@ -29,6 +30,34 @@ def test_a_controller_that_alone_is_missing_makes_nothing(kind: str) -> None:
 
     assert refusal.reason is Reason.UNKNOWN_CONTROLLER
     assert refusal.message == f"its {kind} maker is not in the snapshot"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_controller_of_a_kind_that_is_stated_makes_nothing_where_there_is_none_of_it(kind: str) -> None:
+    other_kind = "StatefulSet" if kind == "ReplicaSet" else "ReplicaSet"
+    other = controller(other_kind, "other", replicas=1)
+
+    (refusal,) = refusals_of(pod_of(of(kind), "maker-0"), other, stated=frozenset(SnapshotKind))
+
+    assert refusal.reason is Reason.UNKNOWN_CONTROLLER
+    assert refusal.message == f"its {kind} maker is not in the snapshot"
+
+
+def test_an_instance_without_any_controller_says_nothing_of_them() -> None:
+    assert not refusals_of(pod_of(WEB, "web-a"), stated=frozenset(SnapshotKind))
+
+
+def test_a_replica_set_goes_with_its_deployment() -> None:
+    deployment = controller("Deployment", "shop", replicas=1)
+    replica_set = controller("ReplicaSet", "web", replicas=1, above=reference("Deployment", "shop"))
+    other = controller("Deployment", "other", replicas=1)
+
+    (refusal,) = refusals_of(pod_of(replica_set, "web-a"), replica_set, other)
+
+    assert refusal.reason is Reason.CONTROLLER_SCALING_DOWN
+    assert refusal.message == "the Deployment shop of its ReplicaSet is not in the snapshot, so both are gone"
+    assert not refusals_of(pod_of(replica_set, "web-a"), replica_set, deployment)
+    assert not refusals_of(pod_of(replica_set, "web-a"), replica_set)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -73,6 +73,7 @@ TABLE = {
         message="its StatefulSet db wants 1 pod from the ordinal 0 on, so it would not make db-1 again",
     ),
     "the last ordinal is within the replicas": Case(None, spec={"replicas": 2}),
+    "a pod above the replicas is still there": Case(None, (member(0), member(7)), {"replicas": 2}),
 }
 
 

@@ -1,14 +1,14 @@
 """The controllers that make evicted pods again, and the pods that each has.
 
-A snapshot without any object of a controller's kind was made without that kind: what is not known of such controllers
-keeps no pod, except those of Jobs.
+A snapshot without any object of a controller's kind was made without that kind, unless its reader was told otherwise
+and it has other controllers: what is not known of such controllers keeps no pod, except those of Jobs.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from berth_core import OwnerReference, Pod, Snapshot, Workload, api_group, count
+from berth_core import OwnerReference, Pod, Snapshot, SnapshotKind, Workload, api_group, count
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND
 
@@ -19,8 +19,20 @@ REPLICA_SET: Final = ("apps", "ReplicaSet")
 STATEFUL_SET: Final = ("apps", "StatefulSet")
 DAEMON_SET: Final = ("apps", "DaemonSet")
 JOB: Final = ("batch", "Job")
+REPLICATION_CONTROLLER: Final = ("", "ReplicationController")
+DEPLOYMENT: Final = ("apps", "Deployment")
 
-MAKERS: Final = frozenset({REPLICA_SET, STATEFUL_SET, ("", "ReplicationController"), JOB, VOLCANO_JOB_KIND})
+MAKERS: Final = frozenset({REPLICA_SET, STATEFUL_SET, REPLICATION_CONTROLLER, JOB, VOLCANO_JOB_KIND})
+
+_KINDS: Final[Mapping[SnapshotKind, GroupKind]] = {
+    SnapshotKind.REPLICA_SETS: REPLICA_SET,
+    SnapshotKind.STATEFUL_SETS: STATEFUL_SET,
+    SnapshotKind.DAEMON_SETS: DAEMON_SET,
+    SnapshotKind.REPLICATION_CONTROLLERS: REPLICATION_CONTROLLER,
+    SnapshotKind.DEPLOYMENTS: DEPLOYMENT,
+    SnapshotKind.JOBS: JOB,
+}
+"""The controllers among the kinds that a caller may state."""
 
 
 class Makers:
@@ -33,6 +45,8 @@ class Makers:
             for workload in snapshot.workloads
         }
         self._known_kinds = {*known_kinds, *map(group_kind_of, snapshot.workloads)}
+        if self._known_kinds:  # instances without controllers are planned as clusters that have all kinds, too
+            self._known_kinds.update(_KINDS[kind] for kind in snapshot.stated & _KINDS.keys())
 
     def maker(self, pod: Pod) -> Workload | None:
         """Return a pod's controller, None where the snapshot lacks it or has a later one of its name."""
@@ -96,6 +110,8 @@ def shrinking_refusal(pod: Pod, workload: Workload, active_pods: int) -> Refusal
     wanted = workload.spec.replicas
     if pod.is_daemon:  # a surge of its own may have more than it wants
         wanted = 0 if workload.status.desired_number_scheduled == 0 else None
+    if group_kind_of(workload) == STATEFUL_SET:  # its ordinals decide which pods it wants
+        wanted = None
     if wanted is not None and wanted < active_pods:
         text = f"its {name} wants {count(wanted, 'pod')} and has {active_pods}, so it would not make the pod again"
         return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
