@@ -6,7 +6,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth_core import LabelSelector, LabelSelectorRequirement, LentFence, matches_labels
+from berth_core import LabelSelector, LentFence, matches_labels
+from berth_core.decoding import convert
 from berth_core.labels import (
     HANDOVER_LABEL,
     MOVE_ANNOTATION,
@@ -88,8 +89,7 @@ def is_kept_off(kind: LentFence, labels: dict[str, str]) -> bool:
     """Return whether the fence of a lent node keeps off a pod with these labels."""
     body = build_lent_fence("node-a", "fence", kind, {}, seconds=60, settings=SETTINGS)
     (term,) = body["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    expressions = [LabelSelectorRequirement(**one) for one in term["labelSelector"]["matchExpressions"]]
-    return matches_labels(LabelSelector(match_expressions=tuple(expressions)), labels)
+    return matches_labels(convert(term["labelSelector"], LabelSelector), labels)
 
 
 @pytest.mark.parametrize(("one", "want"), PLACES.values(), ids=PLACES)
