@@ -158,16 +158,6 @@ def test_a_surge_lands_although_its_deployment_is_scaled_up_and_a_sibling_is_del
     assert released(scene) == []
 
 
-def test_a_deployment_that_is_deleted_in_the_middle_ends_its_move_without_an_eviction(scene: Scene) -> None:
-    run = held_in_the_middle(scene, "one")
-    scene.remove("one")
-    run.wait()
-
-    (move,) = moves(scene).values()
-    assert (move.state, move.reason) == ("Skipped", "PodGone")
-    assert move.message.startswith("the pod was deleted by others before its eviction")
-
-
 def ready_pods_beside(scene: Scene, uids: set[str]) -> list[str]:
     """Return the names of the Ready pods of the Deployment `one` that have other uids."""
     pods = scene.pods(label_selector="app=one")
