@@ -149,6 +149,7 @@ PLAN_STATUS: Final = MigrationPlanStatus(
         elsewhere=1,
         skipped=2,
         failed=3,
+        gone_pods=1,
         freed_nodes=("n-1",),
         freed_node_count=1,
         freeing_nodes=("n-2",),

@@ -124,11 +124,8 @@ def test_a_place_that_an_interrupted_run_has_reserved_is_used() -> None:
     assert carried_out(cluster)["large-1"] == ("Landed", "")
 
 
-def test_where_the_room_was_made_the_target_is_not_read() -> None:
-    cluster = tight_cluster(large="2")
-
-    assert carried_out(cluster) == {"small-1": ("Landed", ""), "large-1": ("Landed", "")}
-    assert "get nodes kept" not in cluster.calls
+def test_a_pod_goes_where_its_room_was_made() -> None:
+    assert carried_out(tight_cluster(large="2")) == {"small-1": ("Landed", ""), "large-1": ("Landed", "")}
 
 
 def test_a_pod_that_left_by_itself_made_its_room() -> None:

@@ -47,19 +47,6 @@ def test_an_instance_without_any_controller_says_nothing_of_them() -> None:
     assert not refusals_of(pod_of(WEB, "web-a"), stated=frozenset(SnapshotKind))
 
 
-def test_a_replica_set_goes_with_its_deployment() -> None:
-    deployment = controller("Deployment", "shop", replicas=1)
-    replica_set = controller("ReplicaSet", "web", replicas=1, above=reference("Deployment", "shop"))
-    other = controller("Deployment", "other", replicas=1)
-
-    (refusal,) = refusals_of(pod_of(replica_set, "web-a"), replica_set, other)
-
-    assert refusal.reason is Reason.CONTROLLER_SCALING_DOWN
-    assert refusal.message == "the Deployment shop of its ReplicaSet is not in the snapshot, so both are gone"
-    assert not refusals_of(pod_of(replica_set, "web-a"), replica_set, deployment)
-    assert not refusals_of(pod_of(replica_set, "web-a"), replica_set)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_controller_that_is_being_deleted_makes_nothing(kind: str) -> None:
     (refusal,) = refusals_of(pod_of(of(kind), "maker-0"), of(kind, deleted=LATER))

@@ -12,7 +12,6 @@ from berth_descheduler.planner.owners.leader_worker_sets import LeaderWorkerSets
 from berth_descheduler.planner.owners.lifetimes import Lifetimes
 from berth_descheduler.planner.owners.makers import (
     DAEMON_SET,
-    DEPLOYMENT,
     JOB,
     MAKERS,
     STATEFUL_SET,
@@ -124,17 +123,10 @@ class Owners:
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
 
     def _ending_above(self, workload: Workload) -> Refusal | None:
-        """Return why a workload is about to go: what controls it is being deleted or gone."""
+        """Return why a workload is about to go: what controls it is being deleted."""
         above = workload.controller
-        if above is None:
-            return None
-        owner = self._makers.referred(workload.metadata.namespace, above)
-        if owner is None:
-            if (api_group(above.api_version), above.kind) != DEPLOYMENT or not self._makers.knows(DEPLOYMENT):
-                return None
-            text = f"the {above.kind} {above.name} of its {workload.kind} is not in the snapshot, so both are gone"
-            return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
-        if owner.metadata.deletion_timestamp is None:
+        owner = self._makers.referred(workload.metadata.namespace, above) if above is not None else None
+        if owner is None or owner.metadata.deletion_timestamp is None:
             return None
         text = f"the {owner.kind} {owner.metadata.name} of its {workload.kind} is being deleted"
         return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
