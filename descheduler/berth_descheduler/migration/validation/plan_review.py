@@ -70,6 +70,16 @@ class Reviewer(Protocol):
         ...
 
 
+def _owner_key(move: PlannedMove) -> tuple[str, str, str] | None:
+    return (move.namespace, move.owner.kind, move.owner.name) if move.owner is not None else None
+
+
+def _controller_key(pod: Pod) -> tuple[str, str, str]:
+    """Return a pod's controller as moves name it; a pod without one is named by no move."""
+    controller = pod.controller
+    return (pod.metadata.namespace, controller.kind, controller.name) if controller is not None else ("", "", "")
+
+
 class PlanValidator:
     """Validates the moves of one plan."""
 
@@ -142,7 +152,15 @@ class PlanValidator:
             beginning_moves,
             drained_nodes,
         )
-        return Review(invalid, tuple(pod.key for pod in waiting_pods if pod.metadata.uid not in self._served))
+        # What comes back after an eviction without a place waits by this very plan, which goes on all the same.
+        evicted = (move for index, move in enumerate(self._moves) if move.is_eviction and index not in ahead)
+        owners = {_owner_key(move) for move in evicted}
+        waiting_keys = (
+            pod.key
+            for pod in waiting_pods
+            if pod.metadata.uid not in self._served and _controller_key(pod) not in owners
+        )
+        return Review(invalid, tuple(waiting_keys))
 
     def _begun_before(self, ahead: Collection[int]) -> set[int]:
         """Return the moves that have begun.
