@@ -478,7 +478,9 @@ class _Drain:
             return False
         retried_pods = find_retried_pods(outcome, self.progress.found, self._given_up, remaining, self._nodes)
         self.progress.waiting(retried_pods)
-        return bool(retried_pods)
+        has_moved = outcome.plan is not None and outcome.plan.landed_on_target > 0
+        # The next cycle notes in the plan what keeps moved pods that do not end.
+        return bool(retried_pods) or (has_moved and any(pod.is_terminating for pod in remaining))
 
     def _begin_retries(self, statuses: Iterable[MoveStatus]) -> None:
         """Note what a plan of the drain gave up; once one was carried out, pods that cannot go keep no others."""
