@@ -46,6 +46,11 @@ class OwnerReference(ApiStruct, frozen=True, kw_only=True):
     uid: str = ""
     controller: bool = False
 
+    @property
+    def group_kind(self) -> tuple[str, str]:
+        """Return API group and kind; the core group is ""."""
+        return api_group(self.api_version), self.kind
+
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     """Identity of an object."""
@@ -335,6 +340,10 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True, dict=True, gc=True):
     workload_ref: WorkloadReference | None = None
 
 
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+"""The condition of a pod that is ended from outside: by an eviction, preemption or the taint manager."""
+
+
 class PodCondition(ApiStruct, frozen=True, kw_only=True):
     """A condition of a pod; `status` is True, False or Unknown."""
 
@@ -447,6 +456,12 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
         """Return whether a DaemonSet controls the pod."""
         controller = self.controller
         return controller is not None and controller.kind == "DaemonSet"
+
+    @property
+    def disruption(self) -> PodCondition | None:
+        """Return the condition by which the pod is ended from outside, None if it is not."""
+        conditions = (condition for condition in self.status.conditions if condition.type == DISRUPTION_TARGET)
+        return next((condition for condition in conditions if condition.status == "True"), None)
 
     @property
     def claim_names(self) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def _mounts_a_claim(pod: Pod) -> bool:
 def _made_by(kind: str, group: str) -> Callable[[Pod], bool]:
     def is_made_so(pod: Pod) -> bool:
         owner = pod.controller
-        return owner is not None and owner.kind == kind and api_group(owner.api_version) == group
+        return owner is not None and owner.group_kind == (group, kind)
 
     return is_made_so
 

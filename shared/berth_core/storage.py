@@ -1,6 +1,6 @@
 """The used parts of the storage API: claims, volumes and attachments."""
 
-from typing import Any
+from typing import Any, Final
 
 from berth_core.objects import (
     ApiStruct,
@@ -10,6 +10,7 @@ from berth_core.objects import (
     OwnerReference,
     PodCondition,
     PodTemplate,
+    api_group,
 )
 
 
@@ -224,6 +225,14 @@ class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: tuple[PodCondition, ...] = ()
 
 
+DEPLOYMENT_KIND: Final = ("apps", "Deployment")
+REPLICA_SET_KIND: Final = ("apps", "ReplicaSet")
+STATEFUL_SET_KIND: Final = ("apps", "StatefulSet")
+DAEMON_SET_KIND: Final = ("apps", "DaemonSet")
+REPLICATION_CONTROLLER_KIND: Final = ("", "ReplicationController")
+JOB_KIND: Final = ("batch", "Job")
+
+
 class Workload(ApiStruct, frozen=True, kw_only=True):
     """A ReplicaSet, StatefulSet, Job, Deployment, DaemonSet, ReplicationController or LeaderWorkerSet.
 
@@ -235,6 +244,11 @@ class Workload(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
+
+    @property
+    def group_kind(self) -> tuple[str, str]:
+        """Return API group and kind; the core group is ""."""
+        return api_group(self.api_version), self.kind
 
     @property
     def controller(self) -> OwnerReference | None:

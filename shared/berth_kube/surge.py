@@ -34,6 +34,7 @@ from berth_core import (
     with_metadata,
 )
 from berth_core.decoding import convert, decode_json
+from berth_core.snapshot import RawObject
 from berth_kube.client import KubeClient
 from berth_kube.errors import Call, Failure, NotFoundError
 from berth_kube.listing import Listing
@@ -52,8 +53,6 @@ from berth_kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
-
-RawObject = Mapping[str, Any]
 
 _MISFITS: Final = (LookupError, TypeError, AttributeError, ValueError)
 """What Python raises where a value of a raw object is of another type than its kind has."""

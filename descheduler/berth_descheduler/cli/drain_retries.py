@@ -35,7 +35,10 @@ def find_given_up(statuses: Iterable[MoveStatus]) -> frozenset[str]:
 
 def _may_go_later(status: MoveStatus) -> bool:
     """Return whether a move that did not bring its pod away may do so later."""
-    reason = MoveReason(status.reason)
+    try:
+        reason = MoveReason(status.reason)
+    except ValueError:
+        return False  # another version ended it: nothing here says that it would go better
     match reason:
         case (
             MoveReason.NONE

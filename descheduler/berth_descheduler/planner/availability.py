@@ -11,14 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from berth_core import RELEASED_HASH, TEMPLATE_HASH_LABEL, OwnerReference, Pod, Workload, api_group, count
+from berth_core import RELEASED_HASH, TEMPLATE_HASH_LABEL, OwnerReference, Pod, Workload, count
+from berth_core.storage import (
+    DEPLOYMENT_KIND,
+    JOB_KIND,
+    REPLICA_SET_KIND,
+    REPLICATION_CONTROLLER_KIND,
+    STATEFUL_SET_KIND,
+)
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 
-_DEPLOYMENT: Final = ("apps", "Deployment")
-_REPLICA_SET: Final = ("apps", "ReplicaSet")
-_STATEFUL_SET: Final = ("apps", "StatefulSet")
-_JOB: Final = ("batch", "Job")
-_COUNTED: Final = frozenset({_REPLICA_SET, _STATEFUL_SET, _JOB, ("", "ReplicationController")})
+_COUNTED: Final = frozenset({REPLICA_SET_KIND, STATEFUL_SET_KIND, JOB_KIND, REPLICATION_CONTROLLER_KIND})
 """Controllers that say how many pods they want; a Volcano Job has its gang's minimum instead."""
 
 _ROLLING_UPDATE: Final = "RollingUpdate"
@@ -91,14 +94,14 @@ class Availability:
         return self._keys[namespace, owner]
 
     def _find_key(self, namespace: str, owner: OwnerReference) -> ControllerKey | None:
-        kind = (api_group(owner.api_version), owner.kind)
+        kind = owner.group_kind
         if kind not in _COUNTED:
             return None
         key = (*kind, namespace, owner.name)
         workload = self._workloads.get(key)
-        for above in workload.metadata.owner_references if workload is not None and kind == _REPLICA_SET else ():
-            above_key = (api_group(above.api_version), above.kind, namespace, above.name)
-            if above.controller and above_key[:2] == _DEPLOYMENT and above_key in self._workloads:
+        for above in workload.metadata.owner_references if workload is not None and kind == REPLICA_SET_KIND else ():
+            above_key = (*above.group_kind, namespace, above.name)
+            if above.controller and above_key[:2] == DEPLOYMENT_KIND and above_key in self._workloads:
                 return above_key
         return key
 
@@ -119,7 +122,7 @@ class Availability:
         if workload is None:
             return self._alive[key]
         spec = workload.spec
-        if key[:2] != _JOB:
+        if key[:2] != JOB_KIND:
             return self._alive[key] if spec.replicas is None else spec.replicas
         parallelism = 1 if spec.parallelism is None else spec.parallelism
         succeeded = max(workload.status.succeeded or 0, self._succeeded[key])
@@ -135,9 +138,9 @@ class Availability:
         nothing of a pod that leaves while none is rolled out.
         """
         workload = self._workloads.get(key)
-        if workload is None or key[:2] not in {_DEPLOYMENT, _STATEFUL_SET}:
+        if workload is None or key[:2] not in {DEPLOYMENT_KIND, STATEFUL_SET_KIND}:
             return 1
-        is_deployment = key[:2] == _DEPLOYMENT
+        is_deployment = key[:2] == DEPLOYMENT_KIND
         strategy = workload.spec.strategy if is_deployment else workload.spec.update_strategy
         if strategy is not None and strategy.type not in {"", _ROLLING_UPDATE}:
             return 1
@@ -148,19 +151,16 @@ class Availability:
 
 
 def _key_of_workload(workload: Workload) -> ControllerKey:
-    metadata = workload.metadata
-    return api_group(workload.api_version), workload.kind, metadata.namespace, metadata.name
+    return (*workload.group_kind, workload.metadata.namespace, workload.metadata.name)
 
 
 def _key_before_release(pod: Pod) -> ControllerKey | None:
     """Return the Deployment of a pod that its ReplicaSet let go for a surge: it serves as before."""
     if pod.metadata.labels.get(TEMPLATE_HASH_LABEL) != RELEASED_HASH:
         return None
-    owners: Mapping[tuple[str, str], str] = {
-        (api_group(owner.api_version), owner.kind): owner.name for owner in pod.metadata.owner_references
-    }
-    name = owners.get(_DEPLOYMENT)
-    return None if name is None else (*_DEPLOYMENT, pod.metadata.namespace, name)
+    owners: Mapping[tuple[str, str], str] = {owner.group_kind: owner.name for owner in pod.metadata.owner_references}
+    name = owners.get(DEPLOYMENT_KIND)
+    return None if name is None else (*DEPLOYMENT_KIND, pod.metadata.namespace, name)
 
 
 def _resolve(amount: int | str, wanted: int) -> int:

@@ -156,7 +156,7 @@ def gangs_of(pod: Pod) -> tuple[Gang, ...]:
     namespace = pod.metadata.namespace
     gangs: tuple[Gang, ...] = ()
     owner = pod.controller
-    if owner is not None and (api_group(owner.api_version), owner.kind) == VOLCANO_JOB_KIND:
+    if owner is not None and owner.group_kind == VOLCANO_JOB_KIND:
         gangs = (Gang(GangKind.VOLCANO_JOB, namespace, owner.name),)
     if name := volcano_group_of(pod):
         gangs = (*gangs, Gang(GangKind.VOLCANO_POD_GROUP, namespace, name))

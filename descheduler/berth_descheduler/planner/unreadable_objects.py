@@ -13,7 +13,6 @@ from berth_core import (
     Namespace,
     Node,
     ObjectMeta,
-    OwnerReference,
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
@@ -116,8 +115,8 @@ class _Reader:
     def _is_controlled(self, pod: Pod, kind: tuple[str, str], meta: ObjectMeta) -> bool:
         """Return whether an object controls a pod, or the controller of its controller."""
         owner, namespace = pod.controller, pod.metadata.namespace
-        above = None if owner is None else self._behind.get((_kind_of_owner(owner), namespace, owner.name))
-        owner_names = [maker.name for maker in (owner, above) if maker is not None and _kind_of_owner(maker) == kind]
+        above = None if owner is None else self._behind.get((owner.group_kind, namespace, owner.name))
+        owner_names = [maker.name for maker in (owner, above) if maker is not None and maker.group_kind == kind]
         return _is_within(meta.namespace, pod) and _is_any(meta.name, owner_names)
 
     def _claims_of(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
@@ -128,10 +127,6 @@ class _Reader:
 def _group_and_kind(workload: Workload | VolcanoJob) -> tuple[str, str]:
     api_version, kind = kind_of(workload)
     return api_group(api_version), kind
-
-
-def _kind_of_owner(owner: OwnerReference) -> tuple[str, str]:
-    return api_group(owner.api_version), owner.kind
 
 
 def _is_within(namespace: str, pod: Pod) -> bool:

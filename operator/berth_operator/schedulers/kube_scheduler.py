@@ -8,7 +8,6 @@ from berth_operator.schedulers.interface import Scheduler
 _SCHEDULED: Final = "PodScheduled"
 _GATED_REASON: Final = "SchedulingGated"
 """The reason of PodScheduled on a pod created with a gate, until the scheduler has tried it."""
-_DISRUPTED: Final = "DisruptionTarget"
 _PREEMPTED_REASON: Final = "PreemptionByScheduler"
 
 
@@ -33,10 +32,7 @@ class KubeScheduler:
         )
 
     def was_preempted(self, pod: Pod) -> bool:
-        return any(
-            condition.type == _DISRUPTED and condition.status == "True" and condition.reason == _PREEMPTED_REASON
-            for condition in pod.status.conditions
-        )
+        return pod.disruption is not None and pod.disruption.reason == _PREEMPTED_REASON
 
     def bound_at(self, pod: Pod) -> str | None:
         bound_times = (

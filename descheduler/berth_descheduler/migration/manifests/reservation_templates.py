@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from berth_core import HANDOVER_TAINT, PREFIX, ROOM_TAINT, PodSpec, effective_requests
 from berth_core.decoding import convert
-
-RawObject = Mapping[str, Any]
+from berth_core.snapshot import RawObject
 
 _KEPT_AS_THEY_ARE: Final = (
     "affinity",

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from berth_core import MoveReason, PermanentError, PlannedMove, Pod, RetryableError
 from berth_core.decoding import convert
+from berth_core.snapshot import RawObject
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.migration.moves.memory import DEFAULT_GRACE_SECONDS, Eviction
 from berth_descheduler.migration.moves.reservation_request import grace_seconds, why_not_movable
 from berth_descheduler.migration.nodes.targets import why_target_ends_pod
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
-from berth_descheduler.migration.replacement_trial.comparison import RawObject
 from berth_descheduler.migration.replacement_trial.trial import TrialRefusal
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_kube import (
@@ -43,6 +43,10 @@ class EvictAnswer:
     """The pod was not there any more."""
 
 
+_GONE: Final = EvictAnswer(Eviction.BLOCKED, "the pod is not there any more", is_gone=True)
+"""Gone, or another pod has its name: the watch is about to show it."""
+
+
 def evict(
     client: KubeClient,
     move: PlannedMove,
@@ -59,33 +63,41 @@ def evict(
     if operator_problem:
         return EvictAnswer(Eviction.BLOCKED, operator_problem)
     try:
-        raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
-        if raw_pod["metadata"]["uid"] == move.pod_uid:
-            if raw_pod["metadata"].get("deletionTimestamp"):
-                # An eviction would be accepted, and be none: others have deleted it, or an earlier request did.
-                return EvictAnswer(Eviction.BLOCKED, "the pod is being deleted", is_gone=True)
-            with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
-                refused_answer = ask_rules(client, raw_pod, move, pre_eviction_check)
-                if refused_answer is None and not move.is_eviction:
-                    refused_answer = _blocked_for_now(pre_eviction_check.why_not_now(raw_pod))
-                if refused_answer is None and not move.is_eviction:
-                    refused_answer = _try(try_replacement, raw_pod)
-                return refused_answer or replace(ask_for_eviction(client, move), grace_seconds=grace_seconds(raw_pod))
-    except NotFoundError:
-        pass  # the eviction reports what became of it
+        raw_pod = _read_pod(client, move)
+        if raw_pod is None:
+            return _GONE
+        if raw_pod["metadata"].get("deletionTimestamp"):
+            # An eviction would be accepted, and be none: others have deleted it, or an earlier request did.
+            return EvictAnswer(Eviction.BLOCKED, "the pod is being deleted", is_gone=True)
+        with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
+            refused_answer = ask_rules(client, raw_pod, move, pre_eviction_check)
+            if refused_answer is None and not move.is_eviction:
+                refused_answer = _ask_about_replacement(raw_pod, pre_eviction_check, try_replacement)
+            return refused_answer or replace(ask_for_eviction(client, move), grace_seconds=grace_seconds(raw_pod))
     except PermanentError as error:
         return EvictAnswer(Eviction.REFUSED, str(error))
     except RetryableError as error:
         return EvictAnswer(Eviction.BLOCKED, str(error), retry_after_seconds=error.retry_after_seconds)
-    return ask_for_eviction(client, move)
 
 
-def _blocked_for_now(reason: str) -> EvictAnswer | None:
-    """Return the answer for a pod whose siblings are to come back first, as they may within the eviction's deadline."""
-    return EvictAnswer(Eviction.BLOCKED, reason) if reason else None
+def _read_pod(client: KubeClient, move: PlannedMove) -> dict[str, Any] | None:
+    """Return the planned pod, None if it is gone, also where another has its name; raises `BerthError`."""
+    try:
+        raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
+    except NotFoundError:
+        return None
+    return raw_pod if raw_pod["metadata"]["uid"] == move.pod_uid else None
 
 
-def _try(try_replacement: Callable[[RawObject], TrialRefusal | None], raw_pod: RawObject) -> EvictAnswer | None:
+def _ask_about_replacement(
+    raw_pod: dict[str, Any],
+    pre_eviction_check: PreEvictionCheck,
+    try_replacement: Callable[[RawObject], TrialRefusal | None],
+) -> EvictAnswer | None:
+    """Return why the pod is not evicted before or without what its controller makes in its stead, None if it may be."""
+    reason = pre_eviction_check.why_not_now(raw_pod)
+    if reason:  # its siblings come back first, as they may within the eviction's deadline
+        return EvictAnswer(Eviction.BLOCKED, reason)
     refusal = try_replacement(raw_pod)
     return EvictAnswer(Eviction.NOT_SENT, refusal.message, refusal=refusal.reason) if refusal else None
 
@@ -117,8 +129,7 @@ def ask_for_eviction(client: KubeClient, move: PlannedMove, *, resource_version:
         answer = Eviction.BLOCKED if isinstance(error, EvictionBlockedError) else Eviction.INTERCEPTED
         return EvictAnswer(answer, error.message, retry_after_seconds=error.retry_after_seconds)
     except (NotFoundError, ConflictError):
-        # Gone, or another pod has its name: the watch is about to show it.
-        return EvictAnswer(Eviction.BLOCKED, "the pod is not there any more", is_gone=True)
+        return _GONE
     except UnreachableError as error:
         return EvictAnswer(Eviction.UNANSWERED if error.acted else Eviction.BLOCKED, str(error))
     except RetryableError as error:

@@ -41,9 +41,6 @@ from berth_descheduler.migration.moves.replacement_readiness import (
 )
 from berth_descheduler.migration.plans.watch import ObservedPlan
 
-_DISRUPTED: Final = "DisruptionTarget"
-"""What ends a pod says so by this condition: the taint manager, preemption, an eviction by others."""
-
 
 @dataclass(slots=True)
 class ReplicaCounter:
@@ -293,8 +290,7 @@ def _why_ending(pod: Pod) -> str:
         return ""
     if pod.is_terminating:
         return "is being deleted"
-    disruptions = (condition for condition in pod.status.conditions if condition.type == _DISRUPTED)
-    disruption = next((condition for condition in disruptions if condition.status == "True"), None)
+    disruption = pod.disruption
     return "" if disruption is None else f"is about to be ended: {disruption.message or disruption.reason}"
 
 

@@ -24,7 +24,6 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests.plans import PlanIdentity, build_status_patch
-from berth_descheduler.migration.moves.pending_replacements import count_pending
 from berth_descheduler.migration.nodes.cooling_marks import mark_moved
 from berth_descheduler.migration.nodes.freed import Sources, await_sources, marks_of, note_stuck
 from berth_descheduler.migration.nodes.freed_marks import Freeing, mark_freed
@@ -43,6 +42,7 @@ from berth_descheduler.migration.plans.recovery import status_of_new_run
 from berth_descheduler.migration.plans.stop import count_overtaken, is_outdated
 from berth_descheduler.migration.plans.watch import Observation
 from berth_descheduler.migration.validation.before_moves import WaveValidator
+from berth_descheduler.migration.validation.pending_replacements import count_pending
 from berth_descheduler.migration.validation.revalidation import Invalid
 from berth_descheduler.outcome import Phase, PlanOutcome, conclude
 from berth_descheduler.plugins import goal_of

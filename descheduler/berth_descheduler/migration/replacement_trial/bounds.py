@@ -5,12 +5,11 @@ where the policy and its binding are there, deny, and leave no pod out. `berth d
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from berth_core import REPLACEMENT_TRIAL, PermanentError
+from berth_core.snapshot import RawObject
 from berth_kube import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, KubeClient, NotFoundError
-
-RawObject = Mapping[str, Any]
 
 DRY_RUNS_ONLY: Final = "has(request.dryRun) && request.dryRun"
 """The policy's validation; `request.dryRun` is absent where a request does not say."""
@@ -75,9 +74,9 @@ def why_binding_lets_through(binding: RawObject) -> str:
 
 def _joined(kind: str, gaps: Mapping[str, bool]) -> str:
     problems = [problem for problem, is_there in gaps.items() if is_there]
-    return f"the {kind} {REPLACEMENT_TRIAL} does not hold its account to dry runs: {', '.join(problems)}" * bool(
-        problems
-    )
+    if not problems:
+        return ""
+    return f"the {kind} {REPLACEMENT_TRIAL} does not hold its account to dry runs: {', '.join(problems)}"
 
 
 def _covers_all_pods(constraints: RawObject) -> bool:

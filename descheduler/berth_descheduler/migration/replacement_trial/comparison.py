@@ -1,12 +1,11 @@
 """Whether the pod that a controller would make can take the place that is held. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from berth_core import Pod, PodSpec, PodTemplate, effective_requests, template_differences
 from berth_core.decoding import convert
-
-RawObject = Mapping[str, Any]
+from berth_core.snapshot import RawObject
 
 _OF_A_PLACE: Final = {
     "persistentVolumeClaim": "claimName",
@@ -14,7 +13,9 @@ _OF_A_PLACE: Final = {
     "awsElasticBlockStore": "volumeID",
     "azureDisk": "diskURI",
     "cinder": "volumeID",
+    "csi": "driver",
     "fc": "wwids",
+    "flexVolume": "driver",
     "gcePersistentDisk": "pdName",
     "iscsi": "iqn",
     "photonPersistentDisk": "pdID",

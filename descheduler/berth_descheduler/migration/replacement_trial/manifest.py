@@ -7,15 +7,13 @@ and `manageJob` (`pkg/controller/job/job_controller.go`).
 """
 
 import copy
-from collections.abc import Mapping
 from typing import Any, Final
 
 from berth_core import Pod, Workload
 from berth_core.decoding import convert
+from berth_core.snapshot import RawObject
 from berth_descheduler.planner.owners import statefulsets
 from berth_descheduler.planner.owners.statefulsets import takes_current_revision
-
-RawObject = Mapping[str, Any]
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"

@@ -1,15 +1,13 @@
 """What an error of the API server says about the pod that was tried. Pure."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from berth_core import InputError, PodSpec, ResourceAmounts, effective_requests
 from berth_core.decoding import convert
+from berth_core.snapshot import RawObject
 from berth_kube import ForbiddenError, InvalidObjectError, KubeError, is_missing_right
-
-RawObject = Mapping[str, Any]
 
 _DENIED: Final = re.compile(r"denied (the )?request")
 """By a webhook or a policy, with whichever status code it has chosen."""

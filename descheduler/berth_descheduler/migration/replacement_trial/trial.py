@@ -13,10 +13,11 @@ from typing import Any, Final, assert_never
 import msgspec
 import structlog
 
-from berth_core import Clock, InputError, MoveReason, PermanentError, RetryableError
+from berth_core import Clock, InputError, MoveReason, PermanentError, RetryableError, api_group
+from berth_core.snapshot import RawObject
 from berth_descheduler import telemetry
 from berth_descheduler.migration.replacement_trial.bounds import trial_user, why_not_bounded
-from berth_descheduler.migration.replacement_trial.comparison import RawObject, find_differences, find_excess
+from berth_descheduler.migration.replacement_trial.comparison import find_differences, find_excess
 from berth_descheduler.migration.replacement_trial.manifest import (
     build_replacement,
     old_revision,
@@ -174,8 +175,7 @@ class ReplacementTrial:
         owner = controller_reference(raw_pod)
         if owner is None:
             raise _UnknownReplacementError("no controller makes it again")
-        group = owner.api_version.rpartition("/")[0]
-        resource = MAKERS.get((group, owner.kind))
+        resource = MAKERS.get((api_group(owner.api_version), owner.kind))
         if resource is None:
             raise _UnknownReplacementError(f"how a {owner.kind} of {owner.api_version} makes pods is not known")
         try:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from berth_core import Clock, Namespace, Pod, Snapshot, VolcanoJob, Workload, api_group, format_selector
+from berth_core import Clock, Namespace, Pod, Snapshot, VolcanoJob, Workload, format_selector
 from berth_core.labels import LEADER_WORKER_SET_LABEL
 from berth_descheduler.planner import Owners
 from berth_descheduler.planner.owners import GroupKind
@@ -42,7 +42,7 @@ def read_owners(client: KubeClient, clock: Clock, pod: Pod) -> Owners:
     """Return the answers about one pod, by the objects as they are now; raises `KubeError`."""
     namespace, owner = pod.metadata.namespace, pod.controller
     fields: dict[str, Any] = {"namespaces": tuple(_read(client, NAMESPACES, namespace, type_=Namespace))}
-    kind = (api_group(owner.api_version), owner.kind) if owner is not None else ("", "")
+    kind = owner.group_kind if owner is not None else ("", "")
     resource = MAKERS.get(kind)
     if owner is None or resource is None:
         if owner is not None and kind == (VOLCANO_JOBS.group, VOLCANO_JOBS.kind):

@@ -28,6 +28,7 @@ from berth_core import (
 )
 from berth_descheduler.migration.nodes.plan_taints import is_taint_of, nodes_to_empty
 from berth_descheduler.migration.validation.pending_pods import served_pods
+from berth_descheduler.migration.validation.pending_replacements import is_owned_by, owners_of
 from berth_descheduler.migration.validation.revalidation import Invalid, UnderWay, revalidate
 from berth_descheduler.planner import PlannerSettings, starved_pods, with_surges
 from berth_descheduler.plugins import goal_of
@@ -64,20 +65,10 @@ class Reviewer(Protocol):
         """Return what speaks against the next of the remaining moves; raises `BerthError`.
 
         Without `budgets`, these and pods that their controllers lack are left to the eviction, which tries again until
-        its deadline. Moves that
-        are under way are ahead as well until their pods leave; others are `waiting` for some of them.
+        its deadline. Moves that are under way are ahead as well until their pods leave; others are `waiting` for some
+        of them.
         """
         ...
-
-
-def _owner_key(move: PlannedMove) -> tuple[str, str, str] | None:
-    return (move.namespace, move.owner.kind, move.owner.name) if move.owner is not None else None
-
-
-def _controller_key(pod: Pod) -> tuple[str, str, str]:
-    """Return a pod's controller as moves name it; a pod without one is named by no move."""
-    controller = pod.controller
-    return (pod.metadata.namespace, controller.kind, controller.name) if controller is not None else ("", "", "")
 
 
 class PlanValidator:
@@ -154,11 +145,9 @@ class PlanValidator:
         )
         # What comes back after an eviction without a place waits by this very plan, which goes on all the same.
         evicted = (move for index, move in enumerate(self._moves) if move.is_eviction and index not in ahead)
-        owners = {_owner_key(move) for move in evicted}
+        owners = owners_of(evicted)
         waiting_keys = (
-            pod.key
-            for pod in waiting_pods
-            if pod.metadata.uid not in self._served and _controller_key(pod) not in owners
+            pod.key for pod in waiting_pods if pod.metadata.uid not in self._served and not is_owned_by(pod, owners)
         )
         return Review(invalid, tuple(waiting_keys))
 

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from berth_core import InputError, Pod, PodFailurePolicyRule, Workload, count, parse_timestamp
+from berth_core.objects import DISRUPTION_TARGET
 from berth_descheduler.framework import Refusal, RefusalReason
 
 _CONTROLLER: Final = "kubernetes.io/job-controller"
@@ -28,7 +29,6 @@ _START: Final = timedelta(minutes=1)
 
 _DEFAULT_GRACE_SECONDS: Final = 30
 _IGNORE: Final = "Ignore"
-_DISRUPTION: Final = "DisruptionTarget"
 _MOVES_OF_A_POD: Final = 2
 """A pod that is in the way moves twice at most."""
 
@@ -110,7 +110,7 @@ def _ignores_evictions(rules: tuple[PodFailurePolicyRule, ...]) -> bool:
     """
     for rule in rules:
         if any(
-            pod_condition.type == _DISRUPTION and pod_condition.status in {"", "True"}
+            pod_condition.type == DISRUPTION_TARGET and pod_condition.status in {"", "True"}
             for pod_condition in rule.on_pod_conditions
         ):
             return rule.action == _IGNORE

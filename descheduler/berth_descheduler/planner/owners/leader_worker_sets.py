@@ -8,7 +8,7 @@ it and are collected.
 
 from typing import Final
 
-from berth_core import Pod, Snapshot, Workload, api_group
+from berth_core import Pod, Snapshot, Workload
 from berth_core.labels import LEADER_WORKER_SET_LABEL
 from berth_descheduler.framework import Refusal, RefusalReason
 
@@ -29,15 +29,15 @@ class LeaderWorkerSets:
         self._policies = {
             (workload.metadata.namespace, workload.metadata.name): _policy_of(workload)
             for workload in snapshot.workloads
-            if (api_group(workload.api_version), workload.kind) == LEADER_WORKER_SET
+            if workload.group_kind == LEADER_WORKER_SET
         }
 
     def refusal(self, pod: Pod, maker: Workload | None) -> Refusal | None:
         """Return why evicting a pod would restart its group; `maker` is its StatefulSet, if that is known."""
         above = maker.controller if maker is not None else None
-        is_worker = above is not None and (api_group(above.api_version), above.kind) == _POD
+        is_worker = above is not None and above.group_kind == _POD
         name = pod.metadata.labels.get(LEADER_WORKER_SET_LABEL, "")
-        if above is not None and (api_group(above.api_version), above.kind) == LEADER_WORKER_SET:
+        if above is not None and above.group_kind == LEADER_WORKER_SET:
             name = above.name
         if not (name or is_worker) or pod.metadata.annotations.get(_SIZE_ANNOTATION) == _ALONE:
             return None

@@ -13,8 +13,6 @@ from berth_descheduler.framework import Refusal, RefusalReason
 HARMLESS_FINALIZERS: Final = frozenset({"batch.kubernetes.io/job-tracking"})
 """The Job controller removes its own as soon as it has counted the pod."""
 
-_DISRUPTION: Final = "DisruptionTarget"
-
 
 class Lifetimes:
     """Answers for the pods of one snapshot."""
@@ -29,11 +27,10 @@ class Lifetimes:
         if namespace in self._terminating_namespaces:
             text = f"the namespace {namespace} is being deleted, and nothing can be made in it"
             yield Refusal(RefusalReason.NO_REPLACEMENT, text)
-        for condition in pod.status.conditions:
-            if condition.type == _DISRUPTION and condition.status == "True" and not pod.is_terminating:
-                why = f" ({condition.reason})" if condition.reason else ""
-                text = f"its condition {_DISRUPTION} says that it is about to be deleted{why}"
-                yield Refusal(RefusalReason.TERMINATING, text)
+        if (disruption := pod.disruption) is not None and not pod.is_terminating:
+            why = f" ({disruption.reason})" if disruption.reason else ""
+            text = f"its condition {disruption.type} says that it is about to be deleted{why}"
+            yield Refusal(RefusalReason.TERMINATING, text)
         for finalizer in pod.metadata.finalizers:
             if finalizer not in HARMLESS_FINALIZERS:
                 text = f"its finalizer {finalizer} would keep it when it is evicted"

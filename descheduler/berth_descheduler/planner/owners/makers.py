@@ -8,29 +8,32 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from berth_core import OwnerReference, Pod, Snapshot, SnapshotKind, Workload, api_group, count
+from berth_core import OwnerReference, Pod, Snapshot, SnapshotKind, Workload, count
+from berth_core.storage import (
+    DAEMON_SET_KIND,
+    DEPLOYMENT_KIND,
+    JOB_KIND,
+    REPLICA_SET_KIND,
+    REPLICATION_CONTROLLER_KIND,
+    STATEFUL_SET_KIND,
+)
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND
 
 GroupKind: TypeAlias = tuple[str, str]
 """API group and kind; the core group is ""."""
 
-REPLICA_SET: Final = ("apps", "ReplicaSet")
-STATEFUL_SET: Final = ("apps", "StatefulSet")
-DAEMON_SET: Final = ("apps", "DaemonSet")
-JOB: Final = ("batch", "Job")
-REPLICATION_CONTROLLER: Final = ("", "ReplicationController")
-DEPLOYMENT: Final = ("apps", "Deployment")
-
-MAKERS: Final = frozenset({REPLICA_SET, STATEFUL_SET, REPLICATION_CONTROLLER, JOB, VOLCANO_JOB_KIND})
+MAKERS: Final = frozenset(
+    {REPLICA_SET_KIND, STATEFUL_SET_KIND, REPLICATION_CONTROLLER_KIND, JOB_KIND, VOLCANO_JOB_KIND}
+)
 
 _KINDS: Final[Mapping[SnapshotKind, GroupKind]] = {
-    SnapshotKind.REPLICA_SETS: REPLICA_SET,
-    SnapshotKind.STATEFUL_SETS: STATEFUL_SET,
-    SnapshotKind.DAEMON_SETS: DAEMON_SET,
-    SnapshotKind.REPLICATION_CONTROLLERS: REPLICATION_CONTROLLER,
-    SnapshotKind.DEPLOYMENTS: DEPLOYMENT,
-    SnapshotKind.JOBS: JOB,
+    SnapshotKind.REPLICA_SETS: REPLICA_SET_KIND,
+    SnapshotKind.STATEFUL_SETS: STATEFUL_SET_KIND,
+    SnapshotKind.DAEMON_SETS: DAEMON_SET_KIND,
+    SnapshotKind.REPLICATION_CONTROLLERS: REPLICATION_CONTROLLER_KIND,
+    SnapshotKind.DEPLOYMENTS: DEPLOYMENT_KIND,
+    SnapshotKind.JOBS: JOB_KIND,
 }
 """The controllers among the kinds that a caller may state."""
 
@@ -41,10 +44,10 @@ class Makers:
     def __init__(self, snapshot: Snapshot, known_kinds: Collection[GroupKind] = ()) -> None:
         self._pods = snapshot.pods
         self._workloads = {
-            (*group_kind_of(workload), workload.metadata.namespace, workload.metadata.name): workload
+            (*workload.group_kind, workload.metadata.namespace, workload.metadata.name): workload
             for workload in snapshot.workloads
         }
-        self._known_kinds = {*known_kinds, *map(group_kind_of, snapshot.workloads)}
+        self._known_kinds = {*known_kinds, *(workload.group_kind for workload in snapshot.workloads)}
         if self._known_kinds:  # instances without controllers are planned as clusters that have all kinds, too
             self._known_kinds.update(_KINDS[kind] for kind in snapshot.stated & _KINDS.keys())
 
@@ -54,7 +57,7 @@ class Makers:
 
     def referred(self, namespace: str, owner: OwnerReference) -> Workload | None:
         """Return the workload that a reference means, None where the snapshot lacks it."""
-        workload = self._workloads.get((api_group(owner.api_version), owner.kind, namespace, owner.name))
+        workload = self._workloads.get((*owner.group_kind, namespace, owner.name))
         if workload is None or (owner.uid and workload.metadata.uid and workload.metadata.uid != owner.uid):
             return None
         return workload
@@ -87,16 +90,12 @@ class Makers:
         }
 
 
-def group_kind_of(workload: Workload) -> GroupKind:
-    return api_group(workload.api_version), workload.kind
-
-
 def unmade_refusal(pod: Pod) -> Refusal | None:
     """Return why nothing of a known kind would make a pod again."""
     owner = pod.controller
     if owner is None:
         return Refusal(RefusalReason.NO_CONTROLLER, "no controller would make the pod again")
-    if (api_group(owner.api_version), owner.kind) in MAKERS:
+    if owner.group_kind in MAKERS:
         return None
     text = f"a {owner.kind} of {owner.api_version} is not known to make its pods again"
     return Refusal(RefusalReason.UNKNOWN_CONTROLLER, text)
@@ -110,7 +109,7 @@ def shrinking_refusal(pod: Pod, workload: Workload, active_pods: int) -> Refusal
     wanted = workload.spec.replicas
     if pod.is_daemon:  # a surge of its own may have more than it wants
         wanted = 0 if workload.status.desired_number_scheduled == 0 else None
-    if group_kind_of(workload) == STATEFUL_SET:  # its ordinals decide which pods it wants
+    if workload.group_kind == STATEFUL_SET_KIND:  # its ordinals decide which pods it wants
         wanted = None
     if wanted is not None and wanted < active_pods:
         text = f"its {name} wants {count(wanted, 'pod')} and has {active_pods}, so it would not make the pod again"

@@ -4,20 +4,17 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Final
 
-from berth_core import VOLCANO_TASK_ANNOTATION, Pod, Snapshot, VolcanoJob, Workload, api_group
+from berth_core import VOLCANO_TASK_ANNOTATION, Pod, Snapshot, VolcanoJob, Workload
+from berth_core.storage import DAEMON_SET_KIND, JOB_KIND, STATEFUL_SET_KIND
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND
 from berth_descheduler.planner.owners.jobs import ending_refusals, failing_refusal
 from berth_descheduler.planner.owners.leader_worker_sets import LeaderWorkerSets
 from berth_descheduler.planner.owners.lifetimes import Lifetimes
 from berth_descheduler.planner.owners.makers import (
-    DAEMON_SET,
-    JOB,
     MAKERS,
-    STATEFUL_SET,
     GroupKind,
     Makers,
-    group_kind_of,
     missing_refusal,
     shrinking_refusal,
     unmade_refusal,
@@ -67,10 +64,10 @@ class Owners:
     def failure_refusals(self, pod: Pod) -> tuple[Refusal, ...]:
         """Return why evicting the pods of a Job, this one among them, could fail the Job."""
         owner = pod.controller
-        if owner is None or (api_group(owner.api_version), owner.kind) != JOB:
+        if owner is None or owner.group_kind != JOB_KIND:
             return ()
         job = self._makers.maker(pod)
-        if job is None and self._makers.knows(JOB):
+        if job is None and self._makers.knows(JOB_KIND):
             return ()  # the Job is refused as missing already
         refusal = failing_refusal(job, self._makers.active_pods(pod))
         return () if refusal is None else (refusal,)
@@ -81,11 +78,7 @@ class Owners:
         Its node is as little free as one with a pod that nothing makes again.
         """
         owner = pod.controller
-        if (
-            owner is None
-            or (api_group(owner.api_version), owner.kind) != DAEMON_SET
-            or not self._makers.knows(DAEMON_SET)
-        ):
+        if owner is None or owner.group_kind != DAEMON_SET_KIND or not self._makers.knows(DAEMON_SET_KIND):
             return ()
         daemon_set = self._makers.maker(pod)
         if daemon_set is None:
@@ -94,14 +87,14 @@ class Owners:
         return () if refusal is None else (refusal,)
 
     def _of_maker(self, pod: Pod, maker: Workload | None) -> Iterator[Refusal]:
-        if maker is not None and (group_kind_of(maker) in MAKERS):
+        if maker is not None and maker.group_kind in MAKERS:
             yield from self._of_workload(pod, maker)
             return
         owner, unmade = pod.controller, unmade_refusal(pod)
         if owner is None or unmade is not None:
             yield from _if_any(unmade)
             return
-        kind = (api_group(owner.api_version), owner.kind)
+        kind = owner.group_kind
         if kind == VOLCANO_JOB_KIND:
             job = self._volcano_jobs.get((pod.metadata.namespace, owner.name))
             if job is not None:
@@ -112,13 +105,13 @@ class Owners:
     def _of_workload(self, pod: Pod, workload: Workload) -> Iterator[Refusal]:
         shrinking = shrinking_refusal(pod, workload, self._makers.active_pods(pod))
         yield from _if_any(shrinking or self._ending_above(workload))
-        kind = group_kind_of(workload)
-        if kind == STATEFUL_SET:
+        kind = workload.group_kind
+        if kind == STATEFUL_SET_KIND:
             yield from self._of_stateful_set(pod, workload)
-        elif kind == JOB and shrinking is None:
+        elif kind == JOB_KIND and shrinking is None:
             yield from ending_refusals(workload, pod, self._makers.pods_of(pod), self._now)
         template = workload.spec.template
-        if kind != STATEFUL_SET and template is not None and (asked := self._templates.differences(pod, template)):
+        if kind != STATEFUL_SET_KIND and template is not None and (asked := self._templates.differences(pod, template)):
             origin = f"its {workload.kind} {workload.metadata.name} makes the replacement from its template"
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
 

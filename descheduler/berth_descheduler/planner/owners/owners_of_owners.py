@@ -6,7 +6,7 @@ primary that was just handed over. What is known of a kind stands beside it; a p
 
 from typing import Final
 
-from berth_core import OwnerReference, Pod, Snapshot, api_group
+from berth_core import OwnerReference, Pod, Snapshot
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.owners.leader_worker_sets import LEADER_WORKER_SET
 from berth_descheduler.planner.owners.makers import GroupKind, Makers
@@ -43,7 +43,7 @@ class OwnersOfOwners:
         above = maker.controller if maker is not None else None
         if maker is None or above is None or EVERY_OWNER in self._harmless:
             return None
-        if _name_of_kind(above) in self._harmless or (api_group(above.api_version), above.kind) in _ANSWERED_ELSEWHERE:
+        if _name_of_kind(above) in self._harmless or above.group_kind in _ANSWERED_ELSEWHERE:
             return None
         text = (
             f"its {maker.kind} {maker.metadata.name} belongs to the {above.kind} {above.name} of {above.api_version}, "
@@ -53,5 +53,5 @@ class OwnersOfOwners:
 
 
 def _name_of_kind(owner: OwnerReference) -> str:
-    group = api_group(owner.api_version)
-    return f"{owner.kind}.{group}" if group else owner.kind
+    group, kind = owner.group_kind
+    return f"{kind}.{group}" if group else kind

@@ -23,10 +23,10 @@ from berth_core import (
     ReservationReason,
     ResourceAmounts,
     TimedJob,
-    api_group,
     expected_end,
     volcano_group_of,
 )
+from berth_core.storage import JOB_KIND
 from berth_kube import JOBS, PODS, KubeClient, Resource
 from berth_operator.reservation.act.context import NOT_ENDED, Annotated, Context
 from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
@@ -239,7 +239,7 @@ T = TypeVar("T", bound=_Named)
 def _job_of(pod: Pod) -> _NamespacedName | None:
     """Return namespace and name of a pod's Job, None without one."""
     controller = pod.controller
-    is_job = controller is not None and controller.kind == "Job" and api_group(controller.api_version) == "batch"
+    is_job = controller is not None and controller.group_kind == JOB_KIND
     return (pod.metadata.namespace, controller.name) if controller is not None and is_job else None
 
 
