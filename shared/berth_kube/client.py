@@ -82,7 +82,7 @@ class _Collection(Generic[T]):
         paging = [("limit", str(limit))] if limit else []
         paging += [("continue", continue_token)] if continue_token else []
         path = self.resource.path(namespace=self.namespace)
-        request = Request(self.list_call, "GET", path, [*self.selectors, *paging])
+        request = Request(self.list_call, "GET", path, [*self.selectors, *paging], is_packed=True)
         return self.client.ask(request, Repeatable.ALWAYS, read)
 
     @property

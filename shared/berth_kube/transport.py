@@ -236,6 +236,8 @@ class Request:
     query: Query = ()
     body: bytes | None = None
     content_type: str = JSON
+    is_packed: bool = False
+    """Whether the answer may come compressed; the API server compresses from 128 KiB on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +352,8 @@ class Transport:
         The official client renews a token that is about to expire.
         """
         headers = {"Accept": JSON, "User-Agent": self._settings.user_agent}
+        if request.is_packed:
+            headers["Accept-Encoding"] = "gzip"
         if self._settings.impersonated_user:
             headers["Impersonate-User"] = self._settings.impersonated_user
         if request.body is not None:

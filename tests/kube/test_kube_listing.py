@@ -1,3 +1,6 @@
+import gzip
+import json
+
 import pytest
 
 from berth_core.objects import ObjectMeta, Pod
@@ -34,6 +37,20 @@ def test_the_size_of_a_page_can_be_chosen(client: KubeClient, server: ScriptedSe
     server.on("GET", PATH, page(A))
     names(client, page_size=7)
     assert queries(server) == [{"limit": "7"}]
+
+
+def test_a_list_may_come_compressed(client: KubeClient, server: ScriptedServer) -> None:
+    packed = gzip.compress(json.dumps({"metadata": {}, "items": [A, B]}).encode())
+    server.on("GET", PATH, Answer(packed, 200, {"Content-Encoding": "gzip"}))
+    assert names(client) == ["a", "b"]
+    assert server.seen[0].headers["Accept-Encoding"] == "gzip"
+
+
+def test_a_compressed_page_that_ends_too_soon_is_read_again(client: KubeClient, server: ScriptedServer) -> None:
+    packed = gzip.compress(json.dumps({"metadata": {}, "items": [A, B]}).encode())
+    headers = {"Content-Encoding": "gzip"}
+    server.on("GET", PATH, Answer(b"\x00" + packed[1:], 200, headers), Answer(packed, 200, headers))
+    assert names(client) == ["a", "b"]
 
 
 def test_selectors_stand_in_every_page(client: KubeClient, server: ScriptedServer) -> None:
