@@ -101,7 +101,7 @@ class LeaseHolder:
     ) -> None:
         # A call that hangs longer than a third of the duration would delay the next try.
         self._client = client.within(duration_seconds / _RENEWALS_PER_DURATION)
-        self._renewals = _RENEWALS_PER_DURATION
+        self._renewals: Callable[[], int] = lambda: _RENEWALS_PER_DURATION
         self._notes: Callable[[], Mapping[str, str | None]] = dict
         self._heartbeats: Heartbeats | None = None
         self._hurry = threading.Event()
@@ -162,9 +162,13 @@ class LeaseHolder:
         return True
 
     def publish(
-        self, notes: Callable[[], Mapping[str, str | None]], *, renewals: int, heartbeats: Heartbeats | None = None
+        self,
+        notes: Callable[[], Mapping[str, str | None]],
+        *,
+        renewals: Callable[[], int],
+        heartbeats: Heartbeats | None = None,
     ) -> None:
-        """Renew the lease `renewals` times per duration, with `notes` as annotations.
+        """Renew the lease `renewals` times per duration, asked after each renewal, with `notes` as annotations.
 
         With `heartbeats` it is neither taken nor renewed while a part of the program is silent.
         """
@@ -224,12 +228,12 @@ class LeaseHolder:
 
     def _keep(self) -> None:
         """Renew until stopped, or until the lease is lost."""
-        renewal_due = self._clock.monotonic() + self._duration_seconds / self._renewals
+        renewal_due = self._clock.monotonic() + self._duration_seconds / self._renewals()
         while not self._is_stopped_within(renewal_due - self._clock.monotonic()):
             # Counted from the start of the call: a slow API server must not make renewals rarer, too.
             started = self._clock.monotonic()
             if self._renew():
-                renewal_due = started + self._duration_seconds / self._renewals
+                renewal_due = started + self._duration_seconds / self._renewals()
                 continue
             if not self.held():
                 self._renewed_at = None

@@ -298,7 +298,7 @@ def test_a_lease_is_renewed_while_it_is_held(holders: Holders, store: LeaseStore
 
 def test_a_renewal_is_one_call(holders: Holders, server: ScriptedServer, store: LeaseStore) -> None:
     one = holders.make("one", duration_seconds=600, real_time=True)
-    one.publish(dict, renewals=6000)
+    one.publish(dict, renewals=lambda: 6000)
     assert one.acquire(0)
     eventually("it is renewed", lambda: len(server.requests("PATCH", LEASE)) > 5, seconds=60)
     assert len(server.requests("GET", LEASE)) == 1, "before it was taken"
@@ -308,7 +308,7 @@ def test_a_renewal_is_one_call(holders: Holders, server: ScriptedServer, store: 
 
 def test_a_lease_that_changed_under_its_holder_is_read_and_renewed(holders: Holders, store: LeaseStore) -> None:
     one = holders.make("one", duration_seconds=600, real_time=True)
-    one.publish(dict, renewals=6000)
+    one.publish(dict, renewals=lambda: 6000)
     assert one.acquire(0)
     store.write(annotations={"note": "somebody's"})
     changed = store.version
@@ -318,7 +318,7 @@ def test_a_lease_that_changed_under_its_holder_is_read_and_renewed(holders: Hold
 
 def test_a_lease_that_was_deleted_under_its_holder_is_made_again(holders: Holders, store: LeaseStore) -> None:
     one = holders.make("one", duration_seconds=600, real_time=True)
-    one.publish(dict, renewals=6000)
+    one.publish(dict, renewals=lambda: 6000)
     assert one.acquire(0)
     store.delete()
     eventually("it is made again", lambda: store.lease, seconds=60)
@@ -331,7 +331,7 @@ def test_a_loop_that_is_blocked_for_longer_than_a_few_renewals_keeps_the_lease(
     """The loop is blocked until the lease was renewed twenty times meanwhile."""
     heartbeats = Heartbeats(SystemClock(), seconds=600)
     one = holders.make("one", duration_seconds=30, real_time=True)
-    one.publish(dict, renewals=600, heartbeats=heartbeats)
+    one.publish(dict, renewals=lambda: 600, heartbeats=heartbeats)
     assert one.acquire(0)
 
     async def block() -> None:
@@ -349,7 +349,7 @@ def test_a_program_that_is_stuck_for_good_loses_its_lease_until_it_works_again(
 ) -> None:
     heartbeats = Heartbeats(clock, seconds=60)
     one, two = holders.make("one", duration_seconds=1, real_time=True), holders.make("two", real_time=True)
-    one.publish(dict, renewals=3, heartbeats=heartbeats)
+    one.publish(dict, renewals=lambda: 3, heartbeats=heartbeats)
     heartbeats.beat("the loop")
     assert one.acquire(60)
     clock.advance(61)
@@ -399,7 +399,7 @@ def test_a_server_that_hangs_costs_the_lease_in_time(holders: Holders, store: Le
 def test_a_holder_whose_lease_was_taken_loses_it_at_the_next_renewal(holders: Holders, store: LeaseStore) -> None:
     """Long before it would stop believing in itself."""
     one = holders.make("one", duration_seconds=600, real_time=True)
-    one.publish(dict, renewals=600)
+    one.publish(dict, renewals=lambda: 600)
     assert one.acquire(0)
     store.write(holderIdentity="two")
     assert one.lost.wait(60)
@@ -420,8 +420,8 @@ def test_notes_are_written_with_each_claim_and_taken_off_by_a_holder_that_has_no
     holders: Holders, store: LeaseStore
 ) -> None:
     one, two = holders.make("one"), holders.make("two")
-    one.publish(lambda: {"state": "good"}, renewals=3)
-    two.publish(lambda: {"state": None}, renewals=3)
+    one.publish(lambda: {"state": "good"}, renewals=lambda: 3)
+    two.publish(lambda: {"state": None}, renewals=lambda: 3)
     assert one.acquire(0)
     assert store.lease is not None
     assert store.lease["metadata"]["annotations"] == {"state": "good"}
@@ -433,7 +433,7 @@ def test_notes_are_written_with_each_claim_and_taken_off_by_a_holder_that_has_no
 def test_a_hurried_lease_is_renewed_at_once(holders: Holders, store: LeaseStore) -> None:
     holder = holders.make("one", duration_seconds=3000, real_time=True)
     notes: dict[str, str | None] = {}
-    holder.publish(lambda: dict(notes), renewals=3)
+    holder.publish(lambda: dict(notes), renewals=lambda: 3)
     assert holder.acquire(0)
     notes["state"] = "good"
     holder.renew_soon()

@@ -4,16 +4,16 @@ The kernel is everything outside `capabilities`. It knows a capability only thro
 """
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import click
+import msgspec
 import structlog
 
-from berth_core import BerthError
-from berth_kube import KubeClient
+from berth_core import BerthError, Clock, ObjectMeta
+from berth_kube import Changed, Informer, KubeClient, Listed, Resource, WatchItem
 from berth_operator import telemetry
 from berth_operator.admission.reviews import Review
 from berth_operator.reservation.act.context import Context
@@ -23,6 +23,10 @@ from berth_operator.reservation.rules import ReservationRule
 from berth_operator.runtime.workqueue import Key
 
 _LIST_SECONDS: Final = 3.0
+_EMPTY_SECONDS: Final = 300.0
+"""Between two lists of a kind without objects: its watch may be broken without a sign."""
+_WATCH_AGAIN_SECONDS: Final = 30.0
+"""After a watch that could not begin, as without the kind's CRD."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -40,6 +44,8 @@ class Kernel:
     """Queues a key to be reconciled after so many seconds."""
     client_config: Callable[[], Mapping[str, Any]]
     """Returns how API servers reach the webhook, for its registration."""
+    listing: Callable[[Resource, Callable[[], bool]], "Listing"]
+    """Returns what has a kind listed by a function, which returns whether there is any object of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,23 +116,68 @@ class Capability:
         """Stop acting and forget; called again and again while this replica does not lead."""
 
 
+class _Header(msgspec.Struct, frozen=True):
+    """What is read of an object whose creation is waited for."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class Listing:
-    """Lists a kind every three seconds.
+    """Has a kind listed every three seconds while there are objects of it, and else as soon as there is one.
 
     Such kinds do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it
-    waiting for ever.
+    waiting for ever. While there is no object, a watch of our own tells of the first.
     """
 
-    def __init__(self, refresh: Callable[[], None]) -> None:
+    def __init__(self, client: KubeClient, clock: Clock, resource: Resource, refresh: Callable[[], bool]) -> None:
+        """`refresh` lists the kind, and returns whether there is any object of it."""
+        self._client = client
+        self._clock = clock
+        self._resource = resource
         self._refresh = refresh
-        self._listed_at = -_LIST_SECONDS
+        self._informer: Informer[_Header] | None = None
+        self._has_changed = threading.Event()
+        self._has_objects = True
+        self._listed_at: float | None = None
 
-    def listen(self) -> None:
-        """Call `refresh` if it is time; its failure is logged, and it is called again the next time."""
-        if time.monotonic() - self._listed_at < _LIST_SECONDS:
-            return
-        self._listed_at = time.monotonic()
+    def listen(self) -> bool:
+        """Call `refresh` if it is time, and return whether it worked.
+
+        Its failure is logged, and it is called again the next time.
+        """
+        self._begin_watch()
+        now = self._clock.monotonic()
+        pause = _LIST_SECONDS if self._has_objects or self._has_changed.is_set() else _EMPTY_SECONDS
+        if self._listed_at is not None and now - self._listed_at < pause:
+            return False
+        self._listed_at = now
+        self._has_changed.clear()
+        self._has_objects = True  # until the answer is there
         try:
-            self._refresh()
+            self._has_objects = self._refresh()
         except BerthError as error:
             _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Stop the watch; the next call of `listen` begins anew."""
+        if self._informer is not None:
+            self._informer.stop()
+        self._informer, self._listed_at = None, None
+
+    def _begin_watch(self) -> None:
+        if self._informer is not None:
+            return
+        self._informer = Informer(
+            self._resource.plural,
+            lambda stop: self._client.watch(self._resource, type=_Header, stop=stop),
+            self._note,
+            lambda _: None,  # it is listed all the same, if less often
+            retry_seconds=_WATCH_AGAIN_SECONDS,
+        )
+        self._informer.start()
+
+    def _note(self, event: WatchItem[_Header]) -> None:
+        if isinstance(event, Changed) or (isinstance(event, Listed) and event.items):
+            self._has_changed.set()

@@ -7,18 +7,19 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import structlog
 
 from berth_core import (
     OPERATOR_LEASE,
-    OPERATOR_RENEWALS,
     PATH_ANNOTATION,
     PATH_PROVEN,
     BerthError,
     Clock,
     Pod,
+    Reservation,
     RetryableError,
 )
 from berth_kube import Heartbeats, KubeClient, LeaseHolder
@@ -46,7 +47,8 @@ from berth_operator.reservation.store.cluster_rules import ClusterRules
 from berth_operator.reservation.store.informers import Informers
 from berth_operator.reservation.throttle import Throttle
 from berth_operator.runtime.active_time import ActiveTime, ClockWatch
-from berth_operator.runtime.capability import Kernel
+from berth_operator.runtime.capability import Kernel, Listing
+from berth_operator.runtime.lease_pace import LeasePace
 from berth_operator.runtime.registry import CAPABILITIES, build_rules
 from berth_operator.runtime.workqueue import Key, KeyKind, WorkQueue
 from berth_operator.settings import OperatorSettings
@@ -85,6 +87,7 @@ class Controller:
         self._probe = HandoverProbe(context, scope)
         self._throttle = Throttle(lambda: queue.late_seconds)
         self._recorder = EventRecorder(client, lambda: self._throttle.is_busy)
+        self._lease_pace = LeasePace()
         self._standing_fences = StandingFences(context, self._priorities)
         self._best_effort = BestEffortPods(context, queue.add)
         self._executor = self._build_executor(context)
@@ -108,6 +111,7 @@ class Controller:
             leads=lambda: self.leading,
             enqueue=queue.add,
             client_config=scope.client_config,
+            listing=partial(Listing, client, clock),
         )
         self.capabilities = tuple(capability(kernel) for capability in CAPABILITIES)
         self._sweep = Resync(
@@ -136,7 +140,16 @@ class Controller:
     def _build_executor(self, context: Context) -> ActionExecutor:
         """Build the executor; Reservations count against quotas from now on."""
         quotas = QuotaAdmission(self._settings.limits, self._rules)
-        self._cache.on_reservation(quotas.note, quotas.forget)
+
+        def note(reservation: Reservation) -> None:
+            quotas.note(reservation)
+            self._lease_pace.note(reservation)
+
+        def forget(uid: str) -> None:
+            quotas.forget(uid)
+            self._lease_pace.forget(uid)
+
+        self._cache.on_reservation(note, forget)
         return ActionExecutor(
             context,
             probe=self._probe,
@@ -157,8 +170,9 @@ class Controller:
             self._settings.identity,
             duration_seconds=self._settings.lease_seconds,
         )
-        lease.publish(self._notes, renewals=OPERATOR_RENEWALS, heartbeats=self.heartbeats)
+        lease.publish(self._notes, renewals=self._lease_pace.renewals, heartbeats=self.heartbeats)
         self._probe.on_change(lease.renew_soon)
+        self._lease_pace.on_first(lease.renew_soon)
         return lease
 
     def start(self) -> None:

@@ -92,7 +92,6 @@ _EVENTS: Final = {
 }
 """The events on a queue whose condition becomes true or false."""
 
-_LIST_SECONDS: Final = 3.0
 _KUEUE_SECONDS: Final = 15.0
 _LINGER_SECONDS: Final = 60.0
 """How long pods are still watched after the last queue is gone: API servers hear late that the webhook is gone."""
@@ -196,12 +195,13 @@ class Queues(Capability):
         )
         self._leads = kernel.leads
         self._enqueue = enqueue
+        self._listing = kernel.listing(QUEUES, self._list)
         self.store = QueueStore(self._own_namespace)
         self.watches: Watches = QueueWatches(self._client, self.store, lambda: enqueue(QUEUES_KEY, 0.0))
         self._term = 0
         """Counts the times for which this replica has led: what was decided in an earlier one is not carried out."""
         self._is_watching = self._is_clear = False
-        self._listed_at = self._kueue_at = self._seen_at = self._next_pass = -_LINGER_SECONDS
+        self._kueue_at = self._seen_at = self._next_pass = -_LINGER_SECONDS
         self._written: dict[str, float] = {}
         """Monotonic time of the last status, by uid."""
         self._templates: dict[tuple[str, int | None], dict[str, Any] | None] = {}
@@ -214,16 +214,10 @@ class Queues(Capability):
     # --- hearing of queues
 
     def listen(self) -> None:
-        """Hear of queues every three seconds, and watch pods while there are any; called while this replica leads."""
+        """Hear of queues, and watch pods while there are any; called while this replica leads."""
+        if not self._listing.listen():
+            return
         now = self._clock.monotonic()
-        if now - self._listed_at < _LIST_SECONDS:
-            return
-        self._listed_at = now
-        try:
-            self._list()
-        except BerthError as error:
-            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
-            return
         if self.store.queues:
             self._seen_at = now
             if not self._is_watching:
@@ -240,7 +234,7 @@ class Queues(Capability):
         """Stop watching and forget: this replica does not lead."""
         self._term += 1
         self._is_clear = False
-        self._listed_at = -_LINGER_SECONDS
+        self._listing.stop()
         self._registration.forget()
         self._cache.keep_nodes(None)
         _forget_metrics()  # the replica that leads reports them
@@ -253,8 +247,8 @@ class Queues(Capability):
         self._is_watching = False
         self.store.clear()
 
-    def _list(self) -> None:
-        """List queues and, while there are any, the namespaces that Kueue manages."""
+    def _list(self) -> bool:
+        """List queues and, while there are any, the namespaces that Kueue manages; return whether to go on so."""
         try:
             bodies = self._client.list(QUEUES).items
         except NotFoundError:  # the CRD is not installed
@@ -277,6 +271,7 @@ class Queues(Capability):
                 self.store.replace_kueue(self._list_kueue())
             except BerthError as error:  # what was known holds, or pods would wait for as long as Kueue is broken
                 _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
+        return bool(bodies) or self._is_watching or not self._is_clear
 
     def _list_kueue(self) -> dict[str, str]:
         """Return the namespaces in which Kueue has a LocalQueue, each with one."""

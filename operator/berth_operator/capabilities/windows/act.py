@@ -61,7 +61,7 @@ from berth_operator.reservation.act.context import (
 from berth_operator.reservation.act.events import RecordedEvent
 from berth_operator.reservation.act.node_chooser import ExpectedEnds
 from berth_operator.reservation.store.nodes import GuardableNode
-from berth_operator.runtime.capability import Capability, Kernel, Listing
+from berth_operator.runtime.capability import Capability, Kernel
 from berth_operator.runtime.workqueue import Key
 
 OPENED: Final = "WindowReserves"
@@ -162,7 +162,7 @@ class Windows(Capability):
         self._leads = kernel.leads
         self._enqueue = kernel.enqueue
         self.store = WindowStore(context.cache, lambda key: kernel.enqueue(key, 0.0))
-        self._listing = Listing(self.refresh)
+        self._listing = kernel.listing(RESERVATION_WINDOWS, self.refresh)
         self._nodes = WindowNodeChooser(context)
         self._policies: Sequence[Mapping[str, Any]] = ()
         self._policies_listed_at = -_SURVEY_SECONDS - 1
@@ -175,17 +175,21 @@ class Windows(Capability):
             if is_due(window.metadata.uid):
                 self._enqueue(Key(WINDOW, window.metadata.uid), 0.0)
 
-    def refresh(self) -> None:
-        """Refresh all windows and their numbers; without the CRD there are none."""
+    def stop_term(self) -> None:
+        self._listing.stop()
+
+    def refresh(self) -> bool:
+        """Refresh all windows and their numbers, and return whether there are any; without the CRD there are none."""
         try:
             listing = self._client.list(RESERVATION_WINDOWS)
         except NotFoundError:
-            return
+            return False
         windows = [ReservationWindow.read(body) for body in listing.items]
         self.store.replace(windows, listing.resource_version)
         states = Counter(window.status.state for window in self.store.all())
         for state in WindowState:
             metrics.WINDOWS.labels(state=state.value).set(states[state.value])
+        return bool(windows)
 
     def reconcile(self, key: Key) -> None:
         """Reconcile a window, and queue it for the time at which it is due again.

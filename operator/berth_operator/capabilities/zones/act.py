@@ -41,7 +41,7 @@ from berth_operator.reservation.act.context import WITHOUT_NODE, Context, requir
 from berth_operator.reservation.act.events import RecordedEvent
 from berth_operator.reservation.act.fences import label_oldest
 from berth_operator.reservation.store.cache import Cache
-from berth_operator.runtime.capability import Capability, Kernel, Listing
+from berth_operator.runtime.capability import Capability, Kernel
 from berth_operator.runtime.workqueue import Key, KeyKind
 from berth_operator.schedulers.volcano import POD_GROUPS
 
@@ -149,7 +149,7 @@ class Zones(Capability):
         self._enqueue = kernel.enqueue
         self.store = ZoneStore(context.cache, lambda key: kernel.enqueue(key, 0.0))
         self.fences = LentFences(context, kernel.priorities, self.store)
-        self._listing = Listing(self.refresh)
+        self._listing = kernel.listing(REVOCABLE_ZONES, self.refresh)
         self._pods = PreemptablePods(context)
         self._counts: dict[str, tuple[float, PodsLeft]] = {}
         """By uid of a zone the pods on its nodes, and the monotonic time of that."""
@@ -157,8 +157,12 @@ class Zones(Capability):
     def listen(self) -> None:
         self._listing.listen()
 
-    def refresh(self) -> None:
+    def stop_term(self) -> None:
+        self._listing.stop()
+
+    def refresh(self) -> bool:
         list_zones(self._client, self._cache, self.store)
+        return bool(self.store.all()) or bool(self.store.fences.all())
 
     def resync(self, _: Callable[[str], bool]) -> None:
         self.store.queue_nodes({fence.spec.node_name for fence in self.store.fences.all()})

@@ -26,6 +26,8 @@ _ONE_BY_ONE: Final = 20
 """Up to this many changed Reservations are fetched one by one."""
 _TURNS: Final = 4
 """This many resyncs reconcile every Reservation once."""
+_SETTLING: Final = 2 * _TURNS
+"""So many resyncs after the last Reservation look for what it left; then only each fourth does."""
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -80,6 +82,8 @@ class Resync:
         self._enqueue = enqueue
         self._further = further
         self._turn = 0
+        self._resyncs_at_rest = 0
+        """How many in a row have found no Reservation, and no pod that names one."""
 
     def run(self, *, everything: bool = True) -> None:
         """Queue Reservations, orphans, guards and fences, and refresh the registration.
@@ -98,11 +102,16 @@ class Resync:
             if is_due(uid):
                 self._enqueue(Key(KeyKind.RESERVATION, uid))
         self._further(is_due)
-        self._enqueue(STRAYS_KEY)
+        self._resyncs_at_rest = 0 if everything or self._cache.named_uids() else self._resyncs_at_rest + 1
+        looks_for_leftovers = self._resyncs_at_rest <= _SETTLING or not self._turn
+        if looks_for_leftovers:
+            self._enqueue(STRAYS_KEY)
         self._enqueue(BEST_EFFORT_KEY)
-        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find():
+        left_nodes = self._fences.find() if looks_for_leftovers else frozenset()
+        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | left_nodes:
             self._enqueue(Key(KeyKind.NODE, node))
-        self._scope.refresh()
+        if looks_for_leftovers:
+            self._scope.refresh()
         if not self._cache.live_namespaces():
             self._priorities.collect()
         for name in self._pod_groups.collect(self._holds_places, everything=everything):

@@ -1,0 +1,49 @@
+"""How often the operator renews its Lease."""
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from berth_core import OPERATOR_RENEWALS, PLAN_LABEL, Reservation
+
+_AT_REST: Final = 3
+"""Renewals within the Lease's duration while no plan holds a place, as many as other controllers have."""
+
+
+class LeasePace:
+    """Renews often while a plan holds a place: before each eviction the descheduler asks whether an operator is alive.
+
+    Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: set[str] = set()
+        """Uids of the live Reservations of plans."""
+        self._on_first: Callable[[], None] = lambda: None
+
+    def on_first(self, call: Callable[[], None]) -> None:
+        """Register what is called when the first place of a plan is there."""
+        self._on_first = call
+
+    def note(self, reservation: Reservation) -> None:
+        """Record a version of a Reservation."""
+        if PLAN_LABEL not in reservation.metadata.labels:
+            return
+        if not reservation.is_live:
+            self.forget(reservation.metadata.uid)
+            return
+        with self._lock:
+            is_first = not self._places
+            self._places.add(reservation.metadata.uid)
+        if is_first:
+            self._on_first()
+
+    def forget(self, uid: str) -> None:
+        """Record that a Reservation is gone."""
+        with self._lock:
+            self._places.discard(uid)
+
+    def renewals(self) -> int:
+        """Return how often the Lease is renewed within its duration."""
+        return OPERATOR_RENEWALS if self._places else _AT_REST
