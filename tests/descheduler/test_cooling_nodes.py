@@ -141,3 +141,10 @@ def test_a_run_takes_off_marks_that_are_over(cluster: FakeCluster) -> None:
     cluster.merge_patch(NODES, "high-2", {"metadata": marks})
     run(cluster)
     assert COOLING_LABEL not in metadata(cluster, "high-2")["labels"]
+
+
+def test_a_node_that_still_cools_down_is_not_read_again(cluster: FakeCluster) -> None:
+    mark(cluster, StoppedClock(NOON))
+    calls = len(cluster.calls)
+    assert sweep(cluster, NOON + HOUR / 2) == ()
+    assert {call.verb for call in cluster.calls[calls:]} == {"list"}

@@ -245,3 +245,46 @@ def test_a_service_takes_the_marks_off_as_soon_as_the_policy_is_gone() -> None:
     assert marks_after("nightly", "other") == ([FREED_TAINT], sorted([FREED_ANNOTATION, REMOVE]))
     assert marks_after("nightly") == ([FREED_TAINT], sorted([FREED_ANNOTATION, REMOVE]))
     assert marks_after() == ([], [])
+
+
+def test_a_sweep_that_changes_nothing_reads_no_single_node() -> None:
+    made = cluster("a", "b")
+    made.merge_patch(NODES, "a", {"spec": {"taints": [THEIRS]}})
+    mark(made, "a", "b")
+    calls = len(made.calls)
+    assert sweep(made) == ()
+    assert [call for call in made.calls[calls:] if call.verb in {"get", "patch"}] == []
+
+
+def affine(body: Raw) -> Raw:
+    """Return a waiting pod that wants to be beside a pod of `web`."""
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    body["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return body
+
+
+def test_a_pod_that_no_marked_node_could_take_has_the_cluster_not_read() -> None:
+    made = cluster("busy", "idle")
+    mark(made)
+    made.add(PODS, waiting("too-large", "64"))
+    assert sweep_freed_nodes(made, unread, None) == ()  # type: ignore[arg-type]
+    assert made.taints() == {"idle": [FREED_TAINT]}
+
+
+def unread() -> Any:  # noqa: ANN401 - never returns
+    pytest.fail("the whole cluster was read")
+
+
+def test_what_other_pods_and_nodes_decide_about_is_looked_at_on_the_whole_cluster() -> None:
+    """Alone on the marked node the pod would lack the neighbour that it wants."""
+    made = cluster("idle")
+    mark(made)
+    made.add(PODS, affine(waiting("web-1", "2")))
+    reads = []
+
+    def read_snapshot() -> Any:  # noqa: ANN401 - a snapshot
+        reads.append(True)
+        return read_live_snapshot(made)  # type: ignore[arg-type]
+
+    sweep_freed_nodes(made, read_snapshot)  # type: ignore[arg-type]
+    assert reads

@@ -12,7 +12,15 @@ from typing import Any, Final
 
 import structlog
 
-from berth_core import BerthError, DeschedulerPolicy, MigrationPlan, PlanPhase, format_timestamp, scheduled_plan_name
+from berth_core import (
+    BerthError,
+    DeschedulerPolicy,
+    MigrationPlan,
+    Node,
+    PlanPhase,
+    format_timestamp,
+    scheduled_plan_name,
+)
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import (
     ComputePlan,
@@ -28,6 +36,7 @@ from berth_descheduler.controller.decisions import (
     was_made,
 )
 from berth_descheduler.controller.failure_backoff import FailureBackoff
+from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
 from berth_descheduler.controller.policy_status import FAILED, build_failure_patch, build_outcome_patch
 from berth_descheduler.controller.store import PolicyStore, ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
@@ -45,7 +54,7 @@ from berth_descheduler.policy import PolicyError, PolicyRun, asked_drain, choose
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import Picture
 from berth_descheduler.telemetry import PolicyEventReason
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, LeaseHolder, NotFoundError, released_pods
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, LeaseHolder, NotFoundError, released_pods
 
 _LOG = structlog.get_logger(__name__)
 _LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -94,6 +103,7 @@ class Runner:
         self._wake_up = wake_up
         self._backoff = FailureBackoff()
         self._swept_at: float | None = None
+        self._whereabouts = WatchedWhereabouts(context.client)
         self._policies: frozenset[str] = frozenset()
 
     def work_until(self, over: Callable[[], bool], stop: threading.Event) -> None:
@@ -109,6 +119,7 @@ class Runner:
                 _LOG.exception(telemetry.WORK_FAILED)
             if pause and not over():
                 self._wake_up.wait(pause)
+        self._whereabouts.stop()
 
     def pass_once(self, stop: threading.Event) -> float:
         """Execute the next task, if any.
@@ -323,7 +334,8 @@ class Runner:
     def _sweep(self) -> None:
         """Remove taints and marks that no run needs any more, and give released pods back."""
         running_plans = {plan.metadata.name for plan in self._store.plans() if plan.phase is PlanPhase.RUNNING}
-        stray_nodes = left_over_nodes(self._context.client, running_plans)
+        nodes = self._context.client.list(NODES, type=Node).items
+        stray_nodes = left_over_nodes(nodes, running_plans)
         released = any(released_pods(self._context.client, running_plans, self._context.clock.now()))
         if (stray_nodes or released or self._swept_at is None) and self._lease.acquire(0):
             try:
@@ -333,7 +345,7 @@ class Runner:
                 self._lease.release()
         client, policies = self._context.client, self._store.known()
         own_namespace = self._context.defaults.cycle.namespace
-        sweep_cooling_nodes(client, self._context.clock)
+        sweep_cooling_nodes(client, self._context.clock, nodes)
 
         def wanted(mark: FreedMark) -> FreedNodes:
             return wanted_marks(policies.get(mark.policy), mark)
@@ -343,7 +355,7 @@ class Runner:
             client, self._context.clock, self._store.plans(), end_seconds=waits.end_seconds, wanted=wanted
         ):
             self._metrics.nodes_freed(freed_nodes)
-        sweep_freed_nodes(client, Picture(client, own_namespace).snapshot, wanted)
+        sweep_freed_nodes(client, Picture(client, own_namespace).snapshot, wanted, self._whereabouts, nodes)
 
 
 def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:

@@ -54,14 +54,18 @@ def mark_moved(
     return tuple(noted_nodes)
 
 
-def sweep_cooling_nodes(client: KubeClient, clock: Clock) -> tuple[str, ...]:
-    """Unmark the nodes whose cool-down is over; return them.
+def sweep_cooling_nodes(client: KubeClient, clock: Clock, nodes: Iterable[Node] | None = None) -> tuple[str, ...]:
+    """Unmark those of the nodes whose cool-down is over, by default of the cluster's; return them.
 
     The next sweep retries what fails.
     """
+    if nodes is None:
+        nodes = client.list(NODES, label_selector=COOLING_LABEL, type=Node).items
     changed_nodes = []
-    for node in client.list(NODES, label_selector=COOLING_LABEL, type=Node).items:
-        node_name = node.metadata.name
+    for node in nodes:
+        node_name, now = node.metadata.name, clock.now()
+        if not _is_rested(node.metadata.labels, node.metadata.annotations, now):
+            continue
         try:
             if change_node(client, node_name, lambda raw_node: _rested(raw_node, clock.now())):
                 changed_nodes.append(node_name)
@@ -100,7 +104,12 @@ def _rested(raw: Mapping[str, Any], now: datetime) -> dict[str, Any] | None:
     None during its cool-down or without a mark.
     """
     metadata = raw["metadata"]
-    until = cooling_until(metadata.get("annotations") or {})
-    if COOLING_LABEL not in (metadata.get("labels") or {}) or (until is not None and until > now):
+    if not _is_rested(metadata.get("labels") or {}, metadata.get("annotations") or {}, now):
         return None
     return {"metadata": {"annotations": {COOLING_UNTIL_ANNOTATION: None}, "labels": {COOLING_LABEL: None}}}
+
+
+def _is_rested(labels: Mapping[str, str], annotations: Mapping[str, str], now: datetime) -> bool:
+    """Return whether a node is marked and its cool-down is over."""
+    until = cooling_until(annotations)
+    return COOLING_LABEL in labels and (until is None or until <= now)

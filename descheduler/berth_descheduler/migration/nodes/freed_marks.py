@@ -4,9 +4,9 @@ All facts are on the node: the mark, an annotation, says when and by which plan 
 came with that. Mark, taint and annotations come and go in one write each, so nothing is left half done.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -14,9 +14,12 @@ import structlog
 from berth_core import (
     FREED_ANNOTATION,
     FREED_TAINT,
+    Affinity,
     BerthError,
     Clock,
     Node,
+    ObjectMeta,
+    Pod,
     Snapshot,
     format_timestamp,
     is_marked_as_freed,
@@ -71,26 +74,59 @@ def mark_freed(client: KubeClient, clock: Clock, nodes: Iterable[str], freeing: 
     return tuple(marked_nodes)
 
 
+class PodWhereabouts(Protocol):
+    """Where pods are."""
+
+    def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
+        """Return those of the nodes that a pod is on, DaemonSet and mirror pods aside; raises a `KubeError`."""
+        ...
+
+    def are_pods_waiting(self) -> bool:
+        """Return whether any pod waits for room; raises a `KubeError`."""
+        ...
+
+
+class ReadWhereabouts(PodWhereabouts):
+    """Reads pods whenever it is asked."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
+        pods = read_pods_on(self._client, frozenset(nodes))
+        return frozenset(pod.spec.node_name for pod in pods if not is_free((pod,)))
+
+    def are_pods_waiting(self) -> bool:
+        return any(map(is_pending, _pods_without_node(self._client)))
+
+
 def sweep_freed_nodes(
-    client: KubeClient, read_snapshot: Callable[[], Snapshot], wanted: Wanted | None = None
+    client: KubeClient,
+    read_snapshot: Callable[[], Snapshot],
+    wanted: Wanted | None = None,
+    whereabouts: PodWhereabouts | None = None,
+    nodes: Iterable[Node] | None = None,
 ) -> tuple[str, ...]:
-    """Remove outdated marks of freed nodes; return the changed nodes.
+    """Remove outdated marks of freed nodes, by default of the cluster's; return the changed nodes.
 
     A mark goes when its node is needed, or when it is no longer wanted. A node is needed when a pod is on it, DaemonSet
-    and mirror pods aside, or when a pending pod would go there. Without marks this costs one list of the nodes. The
-    next sweep retries what fails.
+    and mirror pods aside, or when a pending pod would go there. Without marks this costs one list of the nodes, and
+    without a pending pod that a marked node could take no more than that and what `whereabouts` costs. The next sweep
+    retries what fails.
     """
-    marked_nodes = {
-        node.metadata.name: node for node in client.list(NODES, type=Node).items if is_marked_as_freed(node)
-    }
+    whereabouts = whereabouts or ReadWhereabouts(client)
+    nodes = client.list(NODES, type=Node).items if nodes is None else nodes
+    marked_nodes = {node.metadata.name: node for node in nodes if is_marked_as_freed(node)}
+    needed_nodes = whereabouts.nodes_in_use(marked_nodes)
     if not marked_nodes:
         return ()
-    needed_nodes = _nodes_in_use(client, marked_nodes) | _nodes_waited_for(client, marked_nodes, read_snapshot)
+    if whereabouts.are_pods_waiting():
+        needed_nodes |= _nodes_waited_for(client, marked_nodes, read_snapshot)
     changed_nodes = []
     for node_name, node in sorted(marked_nodes.items()):
         mark = read_mark(node.metadata.annotations)
         marks_to_keep = FreedNodes() if mark is None or node_name in needed_nodes else _kept(node, mark, wanted)
-        if _sweep_one(client, node_name, marks_to_keep):
+        if _stripped(_as_raw(node), marks_to_keep) is not None and _sweep_one(client, node_name, marks_to_keep):
             changed_nodes.append(node_name)
     return tuple(changed_nodes)
 
@@ -130,17 +166,46 @@ def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
     return is_changed
 
 
-def _nodes_in_use(client: KubeClient, marked: Iterable[str]) -> frozenset[str]:
-    pods = read_pods_on(client, frozenset(marked))
-    return frozenset(pod.spec.node_name for pod in pods if not is_free((pod,)))
+def _as_raw(node: Node) -> RawNode:
+    """Return of a node that was read what decides about its mark."""
+    annotations, taints = node.metadata.annotations, node.spec.taints
+    return {"metadata": {"annotations": annotations}, "spec": {"taints": list(map(msgspec.to_builtins, taints))}}
 
 
 def _nodes_waited_for(
-    client: KubeClient, marked: Iterable[str], read_snapshot: Callable[[], Snapshot]
+    client: KubeClient, marked: Mapping[str, Node], read_snapshot: Callable[[], Snapshot]
 ) -> frozenset[str]:
-    if not any(is_pending(pod) for pod in pods_where(client, "spec.nodeName=")):
+    """Return the marked nodes that pending pods would go to.
+
+    The whole cluster is read only if one of them could go there: a pod that fits nowhere may be pending for months.
+    """
+    waiting = tuple(_without_neighbours(pod) for pod in _pods_without_node(client) if is_pending(pod))
+    if not nodes_for_waiting_pods(Snapshot(nodes=tuple(marked.values()), pods=waiting), marked):
         return frozenset()
     return nodes_for_waiting_pods(read_snapshot(), marked)
+
+
+def _without_neighbours(pod: Pod) -> Pod:
+    """Return a pod whose needs one node alone decides about."""
+    head, spec = pod.metadata, pod.spec
+    node_affinity = None if spec.affinity is None else Affinity(node_affinity=spec.affinity.node_affinity)
+    return Pod(
+        metadata=ObjectMeta(name=head.name, namespace=head.namespace, uid=head.uid),
+        spec=msgspec.structs.replace(
+            spec,
+            affinity=node_affinity,
+            topology_spread_constraints=(),
+            volumes=(),
+            resource_claims=(),
+            scheduling_group=None,
+            workload_ref=None,
+        ),
+        status=pod.status,
+    )
+
+
+def _pods_without_node(client: KubeClient) -> tuple[Pod, ...]:
+    return pods_where(client, "spec.nodeName=")
 
 
 def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from berth_core import (
     room_taint_value,
 )
 from berth_descheduler import telemetry
-from berth_kube import NODES, KubeClient, NotFoundError, UnaddressableError, put_taint, remove_taint
+from berth_kube import KubeClient, NotFoundError, UnaddressableError, put_taint, remove_taint
 
 _LOG = structlog.get_logger(__name__)
 
@@ -85,9 +85,8 @@ def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple
     return tuple(failed_nodes)
 
 
-def left_over_nodes(client: KubeClient, plans: Collection[str]) -> tuple[str, ...]:
-    """Return the nodes with a taint of any other plan, sorted."""
-    nodes = client.list(NODES, type=Node).items
+def left_over_nodes(nodes: Iterable[Node], plans: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the nodes with a taint of any other plan, sorted."""
     return tuple(
         sorted(node.metadata.name for node in nodes if any(_is_left_over(taint, plans) for taint in node.spec.taints))
     )

@@ -18,6 +18,7 @@ from berth_core import (
     MigrationPlan,
     MigrationPlanStatus,
     MoveMethod,
+    Node,
     PlanPhase,
     format_timestamp,
     parse_timestamp,
@@ -25,7 +26,7 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.migration.nodes.plan_taints import left_over_nodes, untaint_nodes
 from berth_descheduler.migration.plans.abort import abort_plan
-from berth_kube import MIGRATION_PLANS, KubeClient, Note, NotFoundError, Returned, released_pods, take_back
+from berth_kube import MIGRATION_PLANS, NODES, KubeClient, Note, NotFoundError, Returned, released_pods, take_back
 
 _LOG = structlog.get_logger(__name__)
 
@@ -105,7 +106,7 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
             keys = {telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)}
             _LOG.warning(telemetry.CHORE_FAILED, **keys)
     live = {plan.metadata.name for plan in continued_plans}
-    untaint_nodes(client, left_over_nodes(client, live))
+    untaint_nodes(client, left_over_nodes(client.list(NODES, type=Node).items, live))
     take_back_released(client, live, clock.now())
     return tuple(sorted(continued_plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
 

@@ -1,0 +1,126 @@
+"""Where pods are, by a watch: which marked nodes are in use, and whether any pod waits for room.
+
+Listing the pods of each marked node at every sweep costs a call per node, and listing all pods costs what the cluster
+has of them; a watch costs what changes.
+"""
+
+import threading
+from collections.abc import Collection
+from typing import Final
+
+import structlog
+
+from berth_core import BerthError, ObjectMeta, Pod
+from berth_core.objects import ApiStruct, PodSpec, PodStatus, SchedulingGate
+from berth_descheduler import telemetry
+from berth_descheduler.migration.nodes.freed_marks import PodWhereabouts, ReadWhereabouts
+from berth_descheduler.planner import is_pending
+from berth_kube import PODS, Changed, Informer, KubeClient, Listed, Removed, WatchItem
+
+_WATCH_AGAIN_SECONDS: Final = 30.0
+
+_LOG = structlog.get_logger(__name__)
+
+
+class _Spec(ApiStruct, frozen=True, kw_only=True):
+    node_name: str = ""
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+
+
+class _Status(ApiStruct, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+class _PodHead(ApiStruct, frozen=True, kw_only=True):
+    """What is read of each pod: a whole one takes eight times as much memory."""
+
+    metadata: ObjectMeta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    def as_pod(self) -> Pod:
+        spec = PodSpec(node_name=self.spec.node_name, scheduling_gates=self.spec.scheduling_gates)
+        return Pod(metadata=self.metadata, spec=spec, status=PodStatus(phase=self.status.phase))
+
+
+class WatchedWhereabouts(PodWhereabouts):
+    """Watches pods while there are marked nodes; reads them as long as its first list is not there."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._read = ReadWhereabouts(client)
+        self._lock = threading.Lock()
+        self._informer: Informer[_PodHead] | None = None
+        self._listed = threading.Event()
+        self._node_by_uid: dict[str, str] = {}
+        """The node of each pod that occupies one, "" for a pod that waits for room."""
+
+    def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
+        if not nodes:
+            self.stop()
+            return frozenset()
+        if not self._listed.is_set():
+            self._begin_watch()
+            return self._read.nodes_in_use(nodes)
+        with self._lock:
+            return frozenset(nodes).intersection(self._node_by_uid.values())
+
+    def are_pods_waiting(self) -> bool:
+        if not self._listed.is_set():
+            return self._read.are_pods_waiting()
+        with self._lock:
+            return "" in self._node_by_uid.values()
+
+    def stop(self) -> None:
+        """Stop the watch, and forget what it has seen."""
+        if self._informer is None:
+            return
+        self._informer.stop()
+        self._informer.join()
+        self._informer = None
+        self._forget()
+
+    def _begin_watch(self) -> None:
+        if self._informer is not None:
+            return
+        self._informer = Informer(
+            PODS.plural,
+            lambda stop: self._client.watch(PODS, type=_PodHead, stop=stop),
+            self._note,
+            self._fail,
+            retry_seconds=_WATCH_AGAIN_SECONDS,
+        )
+        self._informer.start()
+
+    def _note(self, event: WatchItem[_PodHead]) -> None:
+        with self._lock:
+            match event:
+                case Listed(heads):
+                    self._node_by_uid = {}
+                    for head in heads:
+                        self._put(head)
+                    self._listed.set()
+                case Changed(head):
+                    self._put(head)
+                case Removed(head):
+                    self._node_by_uid.pop(head.metadata.uid, None)
+                case _:
+                    pass
+
+    def _put(self, head: _PodHead) -> None:
+        pod = head.as_pod()
+        if is_pending(pod):
+            self._node_by_uid[pod.metadata.uid] = ""
+        elif pod.spec.node_name and pod.occupies_node and not pod.is_terminating:
+            self._node_by_uid[pod.metadata.uid] = pod.spec.node_name
+        else:
+            self._node_by_uid.pop(pod.metadata.uid, None)
+
+    def _fail(self, error: BerthError) -> None:
+        _LOG.error(telemetry.WATCH_FAILED, **{telemetry.KEY_ERROR: str(error)})
+        self._forget()
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._listed.clear()
+            self._node_by_uid = {}

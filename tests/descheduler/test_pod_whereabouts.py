@@ -1,0 +1,122 @@
+"""Which marked nodes are in use and whether pods wait, by a watch that runs while there are marks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api_server_in_memory import ApiCall
+from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
+from berth_kube.errors import ForbiddenError
+from berth_kube.resources import PODS, Resource
+from builders import NOON_TEXT
+from descheduler.fake_cluster import FakeCluster, Raw, call, failure, pod
+from waiting import soon
+
+MARKED = frozenset({"idle", "free"})
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    made = FakeCluster()
+    made.add(PODS, pod("web-0", "web", "busy", cpu="1"))
+    return made
+
+
+@pytest.fixture
+def whereabouts(cluster: FakeCluster) -> Iterator[WatchedWhereabouts]:
+    watched = WatchedWhereabouts(cluster.as_client())
+    yield watched
+    watched.stop()
+
+
+def waiting(name: str) -> Raw:
+    body = pod(name, "web", "", cpu="1")
+    del body["spec"]["nodeName"]
+    return {**body, "status": {"phase": "Pending"}}
+
+
+def await_list(cluster: FakeCluster, whereabouts: WatchedWhereabouts) -> None:
+    """Wait until no more pods are read for an answer."""
+
+    def is_watched() -> bool:
+        calls = len(cluster.calls)
+        whereabouts.nodes_in_use(MARKED)
+        return len(cluster.calls) == calls
+
+    soon("the watch answers", is_watched)
+
+
+def test_after_the_first_list_an_answer_costs_no_call(cluster: FakeCluster, whereabouts: WatchedWhereabouts) -> None:
+    await_list(cluster, whereabouts)
+    calls = len(cluster.calls)
+    assert whereabouts.nodes_in_use(MARKED) == frozenset()
+    assert not whereabouts.are_pods_waiting()
+    assert len(cluster.calls) == calls
+
+
+def test_before_the_first_list_pods_are_read(cluster: FakeCluster, whereabouts: WatchedWhereabouts) -> None:
+    """The first answer does not wait for the watch that it begins."""
+    cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
+    assert whereabouts.nodes_in_use(MARKED) == {"idle"}
+    assert "list" in {call.verb for call in cluster.calls}
+
+
+def test_a_pod_that_comes_to_a_marked_node_is_seen_until_it_leaves(
+    cluster: FakeCluster, whereabouts: WatchedWhereabouts
+) -> None:
+    await_list(cluster, whereabouts)
+    raw_pod = cluster.add(PODS, waiting("web-1"))
+    soon("it waits", whereabouts.are_pods_waiting)
+    cluster.merge_patch(PODS, "web-1", {"spec": {"nodeName": "idle"}}, namespace="shop")
+    soon("it is on its node", lambda: whereabouts.nodes_in_use(MARKED) == {"idle"})
+    assert not whereabouts.are_pods_waiting()
+    cluster.remove(PODS, raw_pod)
+    soon("it has left", lambda: not whereabouts.nodes_in_use(MARKED))
+
+
+@pytest.mark.parametrize("leaving", ["ended", "being deleted", "daemon"])
+def test_a_pod_that_occupies_no_node_does_not_count(
+    cluster: FakeCluster, whereabouts: WatchedWhereabouts, leaving: str
+) -> None:
+    body = pod("web-1", "web", "idle", cpu="1")
+    match leaving:
+        case "ended":
+            body["status"] = {"phase": "Succeeded"}
+        case "being deleted":
+            body["metadata"]["deletionTimestamp"] = NOON_TEXT
+        case _:
+            body["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
+    await_list(cluster, whereabouts)
+    cluster.add(PODS, body)
+    cluster.add(PODS, pod("web-2", "web", "free", cpu="1"))  # seen after it
+    soon("the later one is seen", lambda: "free" in whereabouts.nodes_in_use(MARKED))
+    assert whereabouts.nodes_in_use(MARKED) == {"free"}
+
+
+def test_without_marked_nodes_nothing_is_watched(cluster: FakeCluster, whereabouts: WatchedWhereabouts) -> None:
+    await_list(cluster, whereabouts)
+    calls = len(cluster.calls)
+    assert whereabouts.nodes_in_use(frozenset()) == frozenset()
+    assert len(cluster.calls) == calls
+    cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
+    assert whereabouts.nodes_in_use(MARKED) == {"idle"}
+    assert len(cluster.calls) > calls
+
+
+class Unwatched(FakeCluster):
+    """Forbids watches."""
+
+    def watch(self, resource: Resource, **_: Any) -> Iterator[Any]:  # noqa: ANN401 - the options as they are
+        self.calls.append(ApiCall(f"watch {resource.plural} "))
+        raise ForbiddenError(call("watch", resource, ""), failure(403))
+
+
+def test_without_the_right_to_watch_pods_are_read_each_time() -> None:
+    cluster = Unwatched()
+    whereabouts = WatchedWhereabouts(cluster.as_client())
+    assert whereabouts.nodes_in_use(MARKED) == frozenset()
+    soon("it was tried", lambda: any(call.verb == "watch" for call in cluster.calls))
+    cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
+    assert whereabouts.nodes_in_use(MARKED) == {"idle"}
+    whereabouts.stop()
