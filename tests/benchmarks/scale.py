@@ -1,0 +1,240 @@
+"""The measurement of both services beside clusters of several sizes: at rest, and during a run of a policy.
+
+Run it as `python tests/benchmarks/scale.py [--nodes 100 --nodes 500 --nodes 1000]`. For each size it fills a control
+plane of its own and prints one table of all sizes: processor time, bytes and requests at rest, with no node marked as
+freed, with 22 marked, and with a pod beside that fits nowhere; processor time and bytes for each landed move of a run;
+and the descheduler's memory before the run, at most, and `--after` seconds later. Bytes are those that the API server
+sends to the descheduler, counted by a forwarder in between.
+"""
+# ruff: noqa: T201 - it prints, and finds what the tests share
+
+import argparse
+import json
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from benchmarks.descheduler_scale import fill
+from benchmarks.operator_load import add_nodes, cpu_seconds, resident_megabytes
+from berth_core.clock import SystemClock
+from berth_core.migration_plans import MigrationPlan, MoveState
+from berth_descheduler.migration.nodes.freed_marks import Freeing, mark_freed
+from berth_descheduler.settings import FreedNodes
+from berth_kube.client import KubeClient
+from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, PODS
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.services import ServiceProcess
+from berth_sandbox.settings import SandboxSettings
+from control_planes import control_plane, say_nothing
+from policy_scenes import DeschedulerReplica
+from service_processes import running_operator
+
+NODE_CPU: Final = "36"
+"""What `fill_cluster` fills with 16 pods."""
+
+MARKED: Final = 22
+SPARE: Final = "spare"
+"""The pool of the nodes that are marked: no pod of the workload tolerates it."""
+
+SETTLING_SECONDS: Final = 150.0
+"""After a change, until what it costs once is over: the operator looks for leftovers for two minutes."""
+
+WINDOW_SECONDS: Final = 60.0
+LARGE_POD_CPU: Final = "4000"
+
+Figures = dict[str, float]
+
+
+class CountingForwarder:
+    """Forwards connections to a server on this machine and counts the bytes that it sends."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.received_bytes = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            server = socket.create_connection(("127.0.0.1", self._port))
+            threading.Thread(target=self._pump, args=(client, server, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, is_counted: bool) -> None:  # noqa: FBT001
+        with suppress(OSError):
+            while chunk := source.recv(1 << 16):
+                self.received_bytes += len(chunk) if is_counted else 0
+                sink.sendall(chunk)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+class Bench:
+    """Both services beside a filled cluster, and what they cost."""
+
+    def __init__(
+        self, sandbox: Sandbox, client: KubeClient, programs: Mapping[str, int], link: CountingForwarder
+    ) -> None:
+        self._sandbox = sandbox
+        self._client = client
+        self._programs = programs
+        self._link = link
+
+    def rest(self, name: str) -> Figures:
+        """Return what both cost at rest, from a moment at which the last change is over."""
+        print(f"  at rest, {name}", flush=True)
+        time.sleep(SETTLING_SECONDS)
+        processor, received, began = self._processor(), self._link.received_bytes, datetime.now(UTC)
+        time.sleep(WINDOW_SECONDS)
+        per_minute = 60 / WINDOW_SECONDS
+        figures = {
+            f"at rest, {name}: {program}, ms/s": 1000 * (seconds - processor[program]) / WINDOW_SECONDS
+            for program, seconds in self._processor().items()
+        }
+        figures[f"at rest, {name}: descheduler, MB/min"] = (self._link.received_bytes - received) / 1e6 * per_minute
+        figures[f"at rest, {name}: requests/min"] = self._requests_since(began) * per_minute
+        return figures
+
+    def run(self, moves: int, after_seconds: float) -> Figures:
+        """Return what each landed move of a policy's run costs the descheduler, and its memory."""
+        pid = self._programs["descheduler"]
+        figures = {"descheduler before the run, MB": resident_megabytes(pid)}
+        processor, received = cpu_seconds(pid), self._link.received_bytes
+        self._client.create(DESCHEDULER_POLICIES, build_policy(moves))
+        plan = self._await_end()
+        landed = sum(status.state is MoveState.LANDED for status in plan.status.moves)
+        print(f"  {plan.status.message}", flush=True)
+        figures["moves landed"] = landed
+        figures["a move: descheduler, ms"] = 1000 * (cpu_seconds(pid) - processor) / max(1, landed)
+        figures["a move: descheduler, MB"] = (self._link.received_bytes - received) / 1e6 / max(1, landed)
+        figures["descheduler at most, MB"] = resident_megabytes(pid, "VmHWM")
+        time.sleep(after_seconds)
+        figures[f"descheduler {after_seconds:g} s later, MB"] = resident_megabytes(pid)
+        return figures
+
+    def _processor(self) -> Figures:
+        return {program: cpu_seconds(pid) for program, pid in self._programs.items()}
+
+    def _requests_since(self, moment: datetime) -> int:
+        """Return how many requests both services have made since a moment; a watch is one."""
+        count = 0
+        for line in self._sandbox.audit_log.read_text(encoding="utf-8").splitlines():
+            event = json.loads(line)
+            count += event["stage"] == "ResponseComplete" and datetime.fromisoformat(event["stageTimestamp"]) >= moment
+        return count
+
+    def _await_end(self) -> MigrationPlan:
+        while True:
+            ended = [
+                plan for plan in self._client.list(MIGRATION_PLANS, type=MigrationPlan).items if plan.phase.terminal
+            ]
+            if ended:
+                return ended[0]
+            time.sleep(2)
+
+
+def build_policy(moves: int) -> dict[str, Any]:
+    profile = {
+        "name": "default",
+        "pluginConfig": [{"name": "Defragmentation", "args": {"strategy": "Consolidate"}}],
+        "plugins": {"balance": {"enabled": ["Defragmentation"]}},
+    }
+    return {
+        "apiVersion": DESCHEDULER_POLICIES.api_version,
+        "kind": DESCHEDULER_POLICIES.kind,
+        "metadata": {"name": "bench"},
+        "spec": {
+            "trigger": {"interval": "24h"},
+            "mode": "Auto",
+            "profiles": [profile],
+            "limits": {"maxMoves": moves, "maxMovesPerNamespace": moves},
+        },
+    }
+
+
+@contextmanager
+def bench(sandbox: Sandbox, client: KubeClient, folder: Path) -> Iterator[Bench]:
+    with running_operator(sandbox, folder) as operator:
+        kubeconfig = sandbox.service_account_kubeconfig("berth-descheduler")
+        body = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        cluster = body["clusters"][0]["cluster"]
+        link = CountingForwarder(urlsplit(cluster["server"]).port or 443)
+        cluster["server"] = f"https://127.0.0.1:{link.port}"
+        forwarded = folder / "forwarded.yaml"
+        forwarded.write_text(yaml.safe_dump(body), encoding="utf-8")
+        descheduler: ServiceProcess
+        with DeschedulerReplica(sandbox, folder, f"--kubeconfig={forwarded}") as descheduler:
+            yield Bench(sandbox, client, {"operator": operator.pid, "descheduler": descheduler.pid}, link)
+
+
+def measure(nodes: int, options: argparse.Namespace) -> Figures:
+    print(f"{nodes} nodes", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        control_plane(SandboxSettings(nodes=0), progress=say_nothing) as sandbox,
+        sandbox.connect() as client,
+    ):
+        add_nodes(sandbox, nodes - MARKED, NODE_CPU)
+        fill(sandbox, client, options.seed)
+        add_nodes(sandbox, MARKED, NODE_CPU, pool=SPARE)
+        with bench(sandbox, client, Path(name)) as services:
+            figures: Figures = {"pods": len(client.list(PODS).items)}
+            figures |= services.rest("none marked")
+            spare = [f"{SPARE}-{number:04d}" for number in range(MARKED)]
+            mark_freed(client, SystemClock(), spare, Freeing("bench", "", FreedNodes(taint=True)))
+            figures |= services.rest(f"{MARKED} marked")
+            client.create(PODS, build_large_pod())
+            figures |= services.rest("a pod that fits nowhere")
+            client.delete(PODS, "large", namespace="default")
+            return figures | services.run(options.moves, options.after)
+
+
+def build_large_pod() -> dict[str, Any]:
+    requests = {"requests": {"cpu": LARGE_POD_CPU}}
+    spec = {"containers": [{"name": "app", "image": "pause", "resources": requests}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "large", "namespace": "default"}, "spec": spec}
+
+
+def show(by_size: Mapping[int, Figures]) -> None:
+    """Print a column for each size."""
+    names = list(dict.fromkeys(name for figures in by_size.values() for name in figures))
+    print(f"{'nodes':<52}" + "".join(f"{size:>10}" for size in by_size))
+    for name in names:
+        print(f"{name:<52}" + "".join(f"{figures.get(name, float('nan')):>10.2f}" for figures in by_size.values()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure both services beside clusters of several sizes.")
+    parser.add_argument("--nodes", type=int, action="append", help="may be given several times; default 100, 500, 1000")
+    parser.add_argument("--moves", type=int, default=100, help="the limit of the run")
+    parser.add_argument("--after", type=float, default=600.0, help="seconds after the run, for the memory")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    by_size: dict[int, Figures] = {}
+    for nodes in options.nodes or [100, 500, 1000]:
+        by_size[nodes] = measure(nodes, options)
+    show(by_size)
+
+
+if __name__ == "__main__":
+    main()
