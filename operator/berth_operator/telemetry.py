@@ -31,7 +31,6 @@ CERTIFICATE_ISSUED: Final = "webhook certificate issued"
 CERTIFICATE_REFUSED: Final = "issuer's webhook certificate not served"
 SWEEP_DONE: Final = "sweep done"
 SWEEP_FAILED: Final = "sweep failed, will be tried again"
-CLASS_COLLECTED: Final = "unused priority class deleted"
 COLLECTED: Final = "finished reservation collected"
 POD_GROUP_COLLECTED: Final = "unused pod group deleted"
 

@@ -132,7 +132,7 @@ back, each time in the middle of a hundred hand-overs; in its last run all place
 ## Uninstall
 
 The operator makes the certificate of its webhook, registers the webhook while a Reservation is live or there are
-queues, and creates priority classes for placeholders and fences. It removes them when nothing needs them. The
+queues, and removes the registration when nothing needs it. Its priority classes for placeholders and fences stay. The
 descheduler takes its marks off freed nodes when no policy wants them, and gives pods that surge moves let go back to
 their ReplicaSets, which the loop below waits for. So end everything while both still run, queues
 and windows before the Reservations that they make; `kubectl get berth --all-namespaces` lists what there is:
@@ -146,9 +146,9 @@ and windows before the Reservations that they make; `kubectl get berth --all-nam
       sleep 1
     done
     kubectl wait --for=delete mutatingwebhookconfiguration/berth-handover --timeout=60s
-    kubectl wait --for=delete priorityclass --selector app.kubernetes.io/managed-by=berth-operator --timeout=60s
     helm uninstall berth --namespace berth-system
     kubectl delete namespace berth-system
+    kubectl delete priorityclass --selector app.kubernetes.io/managed-by=berth-operator
     kubectl delete --filename helm/berth/crds/
 
 Helm removes everything that it installed except the CRDs. The certificate's Secret and the Leases go with the

@@ -21,7 +21,7 @@ from berth_core.reservations import (
     ReservationTask,
     SlotState,
 )
-from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError, ServerError
+from berth_kube.errors import ForbiddenError, InvalidObjectError, NotFoundError, RefusedError, ServerError
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator.metrics import REGISTRY
 from berth_operator.quota.limits import LimitSettings
@@ -94,31 +94,6 @@ def test_a_placeholder_of_a_far_expiry_has_the_longest_deadline_that_the_api_tak
     harness.perform(CreatePlaceholder(task(), 0), of=place(ttl="2000000h"))
     (made,) = harness.cache.placeholders()
     assert made.spec.active_deadline_seconds == 2**31 - 1
-
-
-VERDICTS = {
-    "the API server refuses the object": (error(InvalidObjectError, "bad"), ReservationReason.INVALID, "task web: bad"),
-    "a quota refuses it": (
-        error(ForbiddenError, "exceeded quota: few"),
-        ReservationReason.FORBIDDEN,
-        "task web: exceeded quota: few",
-    ),
-}
-
-
-@pytest.mark.parametrize(("fault", "reason", "message"), VERDICTS.values(), ids=VERDICTS.keys())
-def test_a_placeholder_that_is_refused_for_good_is_a_verdict(
-    harness: OperatorHarness, fault: KubeError, reason: ReservationReason, message: str
-) -> None:
-    harness.know(of=place())
-    harness.perform(CreatePlaceholder(task(), 0))
-    (made,) = harness.cache.placeholders()
-    harness.api.faults[f"create pods {made.metadata.name}"] = fault
-    harness.perform(CreatePlaceholder(task(), 0))
-    seen = harness.cache.observe(PLACE_UID)
-    assert seen is not None
-    assert seen.verdict is not None
-    assert (seen.verdict.reason, seen.verdict.message) == (reason, message)
 
 
 def test_a_lack_of_rights_is_no_verdict_on_the_reservation(harness: OperatorHarness) -> None:

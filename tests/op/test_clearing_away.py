@@ -173,7 +173,7 @@ def test_a_gate_without_a_label_is_taken_off_and_only_ours(harness: OperatorHarn
 
 
 def sweep(harness: OperatorHarness) -> Resync:
-    parts = (harness.scope, harness.priorities, harness.pod_groups, fences(harness))
+    parts = (harness.scope, harness.pod_groups, fences(harness))
     return Resync(harness.context, *parts, harness.queued.append)
 
 
@@ -241,18 +241,12 @@ def test_a_sweep_reads_in_full_only_what_is_news(harness: OperatorHarness) -> No
 
 
 def our_class() -> dict[str, Any]:
-    return {"metadata": {"name": "berth-placeholder-0", "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}}, "value": 0}
+    labels = {MANAGED_LABEL: MANAGED_BY_OPERATOR}
+    return {"metadata": {"name": "berth-placeholder-0", "labels": labels}, "value": 0, "preemptionPolicy": "Never"}
 
 
-def test_priority_classes_of_ours_go_with_the_last_reservation(harness: OperatorHarness) -> None:
-    harness.know_classes(our_class(), {"metadata": {"name": "batch"}, "value": 0})
-    sweep(harness).run()
-    assert [name for _, name in harness.api.objects["priorityclasses"]] == ["batch"]
-
-
-def test_priority_classes_stay_while_a_reservation_lives(harness: OperatorHarness) -> None:
+def test_priority_classes_of_ours_stay_between_uses(harness: OperatorHarness) -> None:
     harness.know_classes(our_class())
-    harness.know(of=place())
     sweep(harness).run()
     assert ("", "berth-placeholder-0") in harness.api.objects["priorityclasses"]
 

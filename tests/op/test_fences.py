@@ -152,7 +152,7 @@ def test_a_sweep_finds_the_fences_that_an_earlier_operator_put_up(harness: Opera
     know_node(harness)
     fence_manager(harness).create("node-a", DEADLINE, NOON)
     mine = fence_manager(harness)
-    Resync(harness.context, harness.scope, harness.priorities, harness.pod_groups, mine, harness.queued.append).run()
+    Resync(harness.context, harness.scope, harness.pod_groups, mine, harness.queued.append).run()
     assert (KeyKind.NODE, "node-a") in {(key.kind, key.name) for key in harness.queued}
     node_guard(harness, mine).reconcile("node-a", NOON)
     assert fences(harness) == []

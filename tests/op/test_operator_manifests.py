@@ -93,12 +93,13 @@ def test_a_placeholder_asks_for_what_the_pod_asks_for(of: ReservationTask) -> No
 
 def test_a_placeholder_asks_for_the_limits_of_a_container_without_requests() -> None:
     resources = build(HEAVY["limits alone"])["spec"]["containers"][0]["resources"]
-    assert resources == {"requests": {"cpu": "2", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+    amounts = {"cpu": "2", "memory": "0", "nvidia.com/gpu": "1"}
+    assert resources == {"requests": amounts, "limits": amounts}
 
 
 def test_what_cannot_be_overcommitted_is_also_the_limit() -> None:
     resources = build(HEAVY["an extended resource"])["spec"]["containers"][0]["resources"]
-    assert resources["limits"] == {"nvidia.com/gpu": "2"}
+    assert resources["limits"]["nvidia.com/gpu"] == "2"
 
 
 # --- place

@@ -132,7 +132,7 @@ def put_group(harness: OperatorHarness, of: Reservation) -> None:
 
 def sweep(harness: OperatorHarness) -> None:
     fences = FenceManager(harness.context, harness.priorities)
-    parts = (harness.scope, harness.priorities, harness.pod_groups, fences)
+    parts = (harness.scope, harness.pod_groups, fences)
     Resync(harness.context, *parts, harness.queued.append).run()
 
 

@@ -458,6 +458,9 @@ PROVEN = reservation(
 RUNNING_PLAN = plan("p", PlanPhase.RUNNING)
 
 SERVICE_CASES = {
+    "classes of an operator that runs, and all is over": Case(
+        ClusterState(priority_classes=(PRIORITY_CLASS,), reservations=(SUCCEEDED,), leases=(AT_WORK,))
+    ),
     "the operator holds its Lease": Case(ClusterState(leases=(AT_WORK,))),
     "there is no Lease": Case(ClusterState(), (Invariant.OPERATOR_ABSENT,)),
     "the Lease was given back": Case(ClusterState(leases=(GIVEN_BACK,)), (Invariant.OPERATOR_ABSENT,)),

@@ -33,6 +33,7 @@ from berth_core import (
 from berth_core.labels import HANDOVER_LABEL
 from berth_descheduler.cli.findings import (
     find_queue_troubles,
+    find_refused_placeholders,
     find_unanswered_evictions,
     find_unreadable_objects,
     find_waits_in_vain,
@@ -185,7 +186,7 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         command=f"kubectl label node {{name}} {COOLING_LABEL}-",
     ),
     Invariant.PRIORITY_CLASS_LEFT: Advice(
-        what="A PriorityClass that the operator made for placeholders is left, and no Reservation is live.",
+        what="A PriorityClass that the operator made for placeholders is left, and no operator runs.",
         why="It does no harm and has no use.",
         to_do="Delete it; the operator makes it again when it is needed:",
         command="kubectl delete priorityclass {name}",
@@ -359,6 +360,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="Mend the field that is named; a field of a newer Kubernetes needs a newer Berth:",
         command="kubectl get {kind} -A --field-selector metadata.name={name} -o yaml",
     ),
+    Invariant.PLACEHOLDER_REFUSED: Advice(
+        what="Admission in Berth's own namespace refuses the placeholder that would hold a place.",
+        why="The place is not held, and nothing is evicted for it. Berth tries again until the Reservation ends.",
+        to_do="The message has the refusal; exempt Berth's namespace from it. What is in force there:",
+        command="kubectl get limitranges,resourcequotas --namespace {own}",
+    ),
     Invariant.TRIAL_UNBOUNDED: Advice(
         what="The account that tries replacements by dry run is not held to dry runs.",
         why="It may create pods, so Berth does not use it, and no replacement is tried before an eviction.",
@@ -425,6 +432,7 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
         feature_violations = (
             *find_queue_troubles(state),
             *find_waits_in_vain(state),
+            *find_refused_placeholders(state),
             *(finding for capability in EVERY_CAPABILITY for finding in capability.findings(client, state, policies)),
             *find_unanswered_evictions(client, state),
             *find_unreadable_objects(client, state, policies),

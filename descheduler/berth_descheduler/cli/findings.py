@@ -74,6 +74,15 @@ def find_waits_in_vain(state: ClusterState) -> Iterator[Violation]:
             yield Violation(invariant, f"reservation {reservation.key}", reservation_state.message)
 
 
+def find_refused_placeholders(state: ClusterState) -> Iterator[Violation]:
+    """Yield the Reservations whose placeholders admission in Berth's namespace refuses, whoever made them."""
+    for reservation in state.live_reservations:
+        reservation_state = reservation.status.state
+        if reservation_state is not None and reservation_state.reason == ReservationReason.PLACEHOLDER_REFUSED:
+            target = f"reservation {reservation.key}"
+            yield Violation(Invariant.PLACEHOLDER_REFUSED, target, reservation_state.message)
+
+
 # --- policies ---------------------------------------------------------------------------------------------------------
 
 

@@ -38,6 +38,7 @@ from berth_core import (
     Reservation,
     ReservationTask,
     effective_requests,
+    parse_quantity,
     placeholder_name,
     priority_class_name,
     probe_name,
@@ -68,6 +69,10 @@ _PIN_BYTES: Final = 250
 """Bytes of a node term besides the node's name, including the exclusion of the control plane."""
 _MISSING_VOLUME: Final = "missing"
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_ALWAYS_STATED: Final = ("cpu", "memory")
+"""What an idle container states even as zero: a LimitRange sets its defaults where nothing is stated."""
+_LEAST_MEMORY_LIMIT: Final = parse_quantity("16Mi")
+"""Container runtimes start nothing below: CRI-O wants 12Mi, and runc needs some before the pause process runs."""
 
 
 def _restricted_pod_security() -> Body:
@@ -126,7 +131,7 @@ def build_placeholder(
         },
         "spec": {
             **_placeholder_spec(reservation, task, settings, excluded_nodes, (node,) if node else task.node_names),
-            "priorityClassName": priority_class_name(priority),
+            **_priority_fields(priority),
         },
     }
     if deadline_seconds is not None:
@@ -219,7 +224,7 @@ def build_fence_against(
         | {
             "nodeName": node,
             "activeDeadlineSeconds": max(1, seconds),
-            "priorityClassName": priority_class_name(FENCE_PRIORITY),
+            **_priority_fields(FENCE_PRIORITY),
             "tolerations": [{"operator": "Exists"}],
             "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
         },
@@ -236,8 +241,12 @@ def on_same_node(expressions: Expressions) -> Body:
 
 
 def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSettings) -> Body:
-    """Return the spec of a pod with one idle container."""
-    extended_resources = {resource: amount for resource, amount in requests.items() if resource not in _COMPUTE}
+    """Return the spec of a pod with one idle container.
+
+    Its limits equal its requests, so that neither the defaults of a LimitRange nor a quota of limits in Berth's
+    namespace make another pod of it.
+    """
+    stated = dict.fromkeys(_ALWAYS_STATED, "0") | dict(requests)
     return {
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
@@ -248,11 +257,19 @@ def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSett
                 "name": name,
                 "image": settings.image,
                 "imagePullPolicy": "IfNotPresent",
-                "resources": {"requests": dict(requests), "limits": extended_resources},
+                "resources": {"requests": stated, "limits": _limits_of(stated)},
                 "securityContext": _restricted_container_security(),
             }
         ],
     }
+
+
+def _limits_of(requests: Mapping[str, str]) -> Body:
+    """Return limits equal to the requests; a limit of zero is none to the kubelet."""
+    limits = dict(requests)
+    if 0 < parse_quantity(limits["memory"]).nano() < _LEAST_MEMORY_LIMIT.nano():
+        limits["memory"] = "16Mi"
+    return limits
 
 
 def _placeholder_spec(
@@ -345,6 +362,11 @@ def build_priority_class(value: int) -> Body:
     }
 
 
+def _priority_fields(value: int) -> Body:
+    """Return the class of a value with what it must mean: the API server refuses the pod where it means another."""
+    return {"priorityClassName": priority_class_name(value), "priority": value, "preemptionPolicy": "Never"}
+
+
 def placeholder_priority(owner_priority: int) -> int:
     """Return the owner's priority, capped at the highest of a user's class."""
     return min(owner_priority, _HIGHEST_USER_PRIORITY)
@@ -400,6 +422,9 @@ def build_validation_pod(
     for local in ("nodeName", "imagePullSecrets", "resourceClaims"):
         spec.pop(local, None)
     spec["automountServiceAccountToken"] = False
+    for kind in ("containers", "initContainers"):
+        if isinstance(spec.get(kind), list):
+            spec[kind] = [_with_limits(container) for container in spec[kind]]
     metadata = raw_template.get("metadata") or {}
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not key.startswith(PROBE_LABEL)}
     return {key: value for key, value in raw_template.items() if key not in {"metadata", "status"}} | {
@@ -414,6 +439,17 @@ def build_validation_pod(
         },
         "spec": spec,
     }
+
+
+def _with_limits(raw: Any) -> Any:  # noqa: ANN401 - a container as written, whatever it is
+    """Return a container whose limits are stated, for the defaults of a LimitRange may be below its requests."""
+    resources = raw.get("resources") if isinstance(raw, Mapping) else None
+    requests = resources.get("requests") if isinstance(resources, Mapping) else None
+    limits = (resources.get("limits") or {}) if isinstance(resources, Mapping) else None
+    if not isinstance(requests, Mapping) or not isinstance(limits, Mapping) or not isinstance(resources, Mapping):
+        return raw
+    stated = {resource: amount for resource, amount in requests.items() if resource in _COMPUTE}
+    return {**raw, "resources": {**resources, "limits": {**stated, **limits}}}
 
 
 def build_admission_pod(reservation: Reservation, task: ReservationTask, raw_template: Mapping[str, Any]) -> Body:

@@ -107,6 +107,9 @@ class Observation:
     is_patient: bool = False
     """Whether a rule lets it wait for its places for any time; the reconciler asks the rules, not the store."""
 
+    refusal: str = ""
+    """Why admission in Berth's namespace refuses a placeholder of the Reservation, "" if it does not."""
+
     unfenced: Mapping[str, str] = field(default_factory=dict)
     """Why a node whose capacity is awaited has no fence, by node name."""
 

@@ -163,7 +163,8 @@ def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
             are_starting = all(map(is_starting, on_the_way))
             reason = ReservationReason.OWNERS_STARTING if are_starting else ReservationReason.HANDING_OVER
             return _State(ReservationPhase.AVAILABLE, reason, _handover_text(on_the_way))
-        return _State(ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD, _slots_text(views))
+        text = _slots_text(views) + (f"; {seen.refusal}; Berth tries again" if seen.refusal else "")
+        return _State(ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD, text)
     return _pending_state(seen, views)
 
 
@@ -199,6 +200,8 @@ def _why_not_created(seen: Observation, begun: str) -> tuple[str, str]:
     """Return reason and message of slots without a placeholder."""
     if seen.choice is not None and seen.choice.reason is not None:
         return seen.choice.reason, f"{begun}; {seen.choice.message}"
+    if seen.refusal:
+        return ReservationReason.PLACEHOLDER_REFUSED, f"{begun}; {seen.refusal}; Berth tries again"
     return ReservationReason.CREATING_PLACEHOLDERS, begun
 
 

@@ -114,9 +114,7 @@ class Controller:
             listing=partial(Listing, client, clock),
         )
         self.capabilities = tuple(capability(kernel) for capability in CAPABILITIES)
-        self._sweep = Resync(
-            context, scope, self._priorities, self._pod_groups, fences, queue.add, self._resync_capabilities
-        )
+        self._sweep = Resync(context, scope, self._pod_groups, fences, queue.add, self._resync_capabilities)
         self._stop, self._retired, self._started = threading.Event(), threading.Event(), threading.Event()
         self._informers = Informers(client, cache, self._rules, settings.placeholders.namespace, self._fail)
         self._failure: BerthError | None = None
@@ -409,8 +407,6 @@ class Controller:
     def _reconcile_scope(self, _: Key) -> None:
         if self._scope.reconcile():
             self._probe.probe_soon()
-        if not self._cache.live_namespaces():
-            self._priorities.collect()
 
     def _reconcile_strays(self, _: Key) -> None:
         self._orphans.release_stray_gates()

@@ -86,7 +86,7 @@ def find_leftovers(state: ClusterState, now: datetime) -> Iterator[Violation]:
     yield from _released_pods_left(state, now)
     yield from _freed_marks_left(state)
     yield from _cooling_marks_left(state, now)
-    yield from _cluster_objects_left(state)
+    yield from _cluster_objects_left(state, now)
     yield from _queues_left(state)
 
 
@@ -318,14 +318,17 @@ def _queues_left(state: ClusterState) -> Iterator[Violation]:
             yield Violation(Invariant.WEBHOOK_LEFT, target, "no queue is switched on")
 
 
-def _cluster_objects_left(state: ClusterState) -> Iterator[Violation]:
-    """Yield the operator's cluster objects while no Reservation is live."""
+def _cluster_objects_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
+    """Yield the operator's cluster objects while no Reservation is live.
+
+    Its priority classes stay between uses, as long as an operator runs.
+    """
     if state.live_reservations:
         return
-    for priority_class in state.priority_classes:
+    for priority_class in state.priority_classes if _why_not_held(state, OPERATOR_LEASE, now) else ():
         if priority_class.metadata.labels.get(MANAGED_LABEL) == MANAGED_BY_OPERATOR:
             target = f"priorityclass {priority_class.metadata.name}"
-            yield Violation(Invariant.PRIORITY_CLASS_LEFT, target, "no Reservation is live")
+            yield Violation(Invariant.PRIORITY_CLASS_LEFT, target, "no Reservation is live and no operator runs")
     for webhook in state.webhooks:
         if webhook.metadata.name == WEBHOOK_CONFIGURATION:
             target = f"mutatingwebhookconfiguration {webhook.metadata.name}"

@@ -181,7 +181,7 @@ class Invariant(StrEnum):
     COOLING_LEFT = "CoolingLeft"
     """A node is labelled as cooling though it has rested, or does not say until when it rests."""
     PRIORITY_CLASS_LEFT = "PriorityClassLeft"
-    """A PriorityClass of the operator's stands though no Reservation is live."""
+    """A PriorityClass of the operator's stands though no Reservation is live and no operator runs."""
     WEBHOOK_LEFT = "WebhookLeft"
     """The webhook stands in the way of pods though no Reservation is live."""
     STATUS_UNTRUE = "StatusUntrue"
@@ -242,6 +242,8 @@ class Invariant(StrEnum):
     """A DaemonSet selects lent nodes and does not tolerate their taints."""
     OBJECT_UNREADABLE = "ObjectUnreadable"
     """An object that plans go by cannot be read."""
+    PLACEHOLDER_REFUSED = "PlaceholderRefused"
+    """Admission in Berth's namespace refuses the placeholder of a Reservation."""
     TRIAL_UNBOUNDED = "TrialUnbounded"
     """The account that tries replacements by dry run may create pods, and no admission policy keeps it to dry runs."""
 
@@ -290,6 +292,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.ZONE_LATE: 0.0,
     Invariant.DAEMON_KEPT_OFF: 0.0,
     Invariant.OBJECT_UNREADABLE: 0.0,
+    Invariant.PLACEHOLDER_REFUSED: 0.0,
     Invariant.TRIAL_UNBOUNDED: 0.0,
 }
 """How long each may be broken while Berth works as it should."""

@@ -30,12 +30,11 @@ from berth_kube import (
     RESERVATIONS,
     AlreadyExistsError,
     ConflictError,
-    ForbiddenError,
     InvalidObjectError,
     NotFoundError,
-    RefusedError,
 )
 from berth_operator import metrics, telemetry
+from berth_operator.reservation.act.admission_answers import why_refused
 from berth_operator.reservation.act.context import Context, delete_reservation, find_pod, require_lease, write_status
 from berth_operator.reservation.act.events import EventRecorder, RecordedEvent
 from berth_operator.reservation.act.handover_probe import HandoverProbe
@@ -71,7 +70,7 @@ from berth_operator.reservation.manifests import (
     build_successor,
     placeholder_priority,
 )
-from berth_operator.reservation.observation import Verdict
+from berth_operator.reservation.node_choice import SlotId
 from berth_operator.reservation.pod_patches import (
     Operations,
     build_assignment,
@@ -94,7 +93,6 @@ _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
 """The API server's maximum of activeDeadlineSeconds: 68 years."""
 _TRIES: Final = 8
 """How often a patch is rebuilt after a conflict; then the hand-over is reconciled again."""
-_QUOTA_WORDS: Final = ("exceeded quota", "violates PodSecurity")
 
 _LOG = structlog.get_logger(__name__)
 
@@ -290,27 +288,27 @@ class ActionExecutor:
         )
         body = change(join_pod_group(body, self._pod_groups.ensure(reservation, priority=priority)))
         namespace = self._settings.placeholders.namespace
-        self._priorities.ensure(priority)
         try:
+            self._priorities.ensure(priority)
             pod = self._client.create(PODS, body, namespace=namespace, type=Pod)
         except AlreadyExistsError:
             pod = self._client.get(PODS, body["metadata"]["name"], namespace=namespace, type=Pod)
-        except (InvalidObjectError, RefusedError) as error:
-            self._cache.put_verdict(
-                reservation.metadata.uid, Verdict(ReservationReason.INVALID, f"task {task.name}: {error.message}")
-            )
-            return
-        except ForbiddenError as error:
-            if not any(words in error.message for words in _QUOTA_WORDS):
-                self._priorities.forget(priority)  # our own class may be missing
-                raise
-            self._cache.put_verdict(
-                reservation.metadata.uid, Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {error.message}")
-            )
-            return
+        except BerthError as error:
+            self._priorities.forget(priority)  # our own class may be missing
+            self._note_refusal(reservation, (task.name, index), why_refused(error, body))
+            raise
+        self._cache.put_refusal(reservation.metadata.uid, (task.name, index), "")
         self._cache.put_placeholder(pod)
         with suppress(BerthError):  # a hand-over tries again; the first one need not wait for it
             self._priorities.ensure(FENCE_PRIORITY)
+
+    def _note_refusal(self, reservation: Reservation, slot: SlotId, why: str) -> None:
+        """Record why admission refuses a placeholder; the API server is asked again, as after every failed call."""
+        if not why:
+            return
+        text = f"namespace {self._settings.placeholders.namespace} takes no placeholder of task {slot[0]}: {why}"
+        if self._cache.put_refusal(reservation.metadata.uid, slot, text):
+            self._record(reservation, "Warning", ReservationReason.PLACEHOLDER_REFUSED, text)
 
     def _renew(self, reservation: Reservation, task: ReservationTask, placeholder: Pod, assignment: Assignment) -> None:
         """Create the successor of a placeholder."""

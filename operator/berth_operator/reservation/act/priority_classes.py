@@ -1,20 +1,30 @@
 """The PriorityClasses by which schedulers treat placeholders as they should."""
 
 import threading
+from contextlib import suppress
 
-import structlog
-
-from berth_core import PodSpec, PriorityClass, priority_class_name
+from berth_core import (
+    MANAGED_BY_OPERATOR,
+    MANAGED_LABEL,
+    PermanentError,
+    PodSpec,
+    PriorityClass,
+    priority_class_name,
+)
 from berth_kube import PRIORITY_CLASSES, AlreadyExistsError, KubeClient, NotFoundError
-from berth_operator import telemetry
 from berth_operator.reservation.manifests import build_priority_class
 from berth_operator.reservation.store.cluster_rules import ClusterRules
 
-_LOG = structlog.get_logger(__name__)
+
+class UnfitPriorityClassError(PermanentError):
+    """A PriorityClass with the name of the placeholders' is not ours, and has another value or preempts."""
 
 
 class PriorityClasses:
-    """Cached classes; only missing ones are fetched from the API server."""
+    """Cached classes; only missing ones are fetched from the API server.
+
+    A class of ours stays between uses: admission of API servers refuses the first pods of a class that was just made.
+    """
 
     def __init__(self, client: KubeClient, rules: ClusterRules) -> None:
         self._client = client
@@ -37,33 +47,48 @@ class PriorityClasses:
         return priority_class.value
 
     def ensure(self, value: int) -> None:
-        """Create the placeholders' class for a value if it is missing."""
-        class_name = priority_class_name(value)
-        if self._rules.classes.get(class_name) is None:
-            with self._creating:  # those that want it at the same time wait for the first
-                self._create_missing(class_name, value)
+        """Create the placeholders' class for a value if it is missing, and anew if ours is not what it must be.
 
-    def _create_missing(self, name: str, value: int) -> None:
-        if self._rules.classes.get(name) is not None:
-            return
-        body = build_priority_class(value)
+        Raises `UnfitPriorityClassError` if the name is taken by a class of others that means something else.
+        """
+        if not self._is_known(value):
+            with self._creating:  # those that want it at the same time wait for the first
+                if not self._is_known(value):
+                    self._rules.classes.put(self._created(value))
+
+    def _is_known(self, value: int) -> bool:
+        known_class = self._rules.classes.get(priority_class_name(value))
+        return known_class is not None and _fits(known_class, value)
+
+    def _created(self, value: int) -> PriorityClass:
+        """Return the class of a value, made now unless it is there and fits."""
+        name, body = priority_class_name(value), build_priority_class(value)
         try:
-            priority_class = self._client.create(PRIORITY_CLASSES, body, type=PriorityClass)
+            return self._client.create(PRIORITY_CLASSES, body, type=PriorityClass)
         except AlreadyExistsError:
-            priority_class = self._client.get(PRIORITY_CLASSES, name, type=PriorityClass)
-        self._rules.classes.put(priority_class)
+            existing = self._client.get(PRIORITY_CLASSES, name, type=PriorityClass)
+        if _fits(existing, value):
+            return existing
+        if existing.metadata.labels.get(MANAGED_LABEL) != MANAGED_BY_OPERATOR:
+            preempts = "" if existing.preemption_policy == "Never" else " and preempts"
+            text = (
+                f"the PriorityClass {name} is not Berth's and has the value {existing.value}{preempts}: delete it, and "
+                f"Berth makes its own of the value {value}"
+            )
+            raise UnfitPriorityClassError(text)
+        with suppress(NotFoundError):
+            self._client.delete(PRIORITY_CLASSES, name, uid=existing.metadata.uid)
+        return self._client.create(PRIORITY_CLASSES, body, type=PriorityClass)
 
     def forget(self, value: int) -> None:
         """Forget that a class exists; the next placeholder creates it again."""
         self._rules.classes.forget(priority_class_name(value))
 
-    def collect(self) -> None:
-        """Delete the placeholders' classes; only while no Reservation is live."""
-        for class_name in self._rules.managed_classes():
-            try:
-                self._client.delete(PRIORITY_CLASSES, class_name)
-            except NotFoundError:
-                pass
-            else:
-                _LOG.info(telemetry.CLASS_COLLECTED, **{telemetry.KEY_NAME: class_name})
-            self._rules.classes.forget(class_name)
+
+def _fits(priority_class: PriorityClass, value: int) -> bool:
+    """Return whether pods of a class have the value, preempt nothing, and are all ours."""
+    return (
+        priority_class.value == value
+        and priority_class.preemption_policy == "Never"
+        and not priority_class.global_default
+    )

@@ -14,7 +14,6 @@ from berth_operator import metrics, telemetry
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.fences import FenceManager
 from berth_operator.reservation.act.pod_groups import PodGroups
-from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.act.webhook_registration import WebhookRegistration
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.reservation_reading import read_reservation
@@ -66,7 +65,6 @@ class Resync:
         self,
         context: Context,
         scope: WebhookRegistration,
-        priorities: PriorityClasses,
         pod_groups: PodGroups,
         fences: FenceManager,
         enqueue: Callable[[Key], None],
@@ -76,7 +74,6 @@ class Resync:
         self._client = context.client
         self._cache = context.cache
         self._scope = scope
-        self._priorities = priorities
         self._pod_groups = pod_groups
         self._fences = fences
         self._enqueue = enqueue
@@ -112,8 +109,6 @@ class Resync:
             self._enqueue(Key(KeyKind.NODE, node))
         if looks_for_leftovers:
             self._scope.refresh()
-        if not self._cache.live_namespaces():
-            self._priorities.collect()
         for name in self._pod_groups.collect(self._holds_places, everything=everything):
             _LOG.info(telemetry.POD_GROUP_COLLECTED, **{telemetry.KEY_NAME: name})
         for state, count in self._cache.count_slots().items():

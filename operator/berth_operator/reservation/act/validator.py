@@ -14,11 +14,11 @@ from berth_kube import (
     RESERVATIONS,
     ForbiddenError,
     InvalidObjectError,
-    KubeError,
     NotFoundError,
     RefusedError,
 )
 from berth_operator.quota.limits import why_not_tolerable
+from berth_operator.reservation.act.admission_answers import is_by_admission, words_without_pod
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.act.quota_admission import QuotaAdmission
@@ -166,7 +166,9 @@ class Validator:
         try:
             self._client.create(PODS, body, namespace=settings.namespace, dry_run=True, strict=True)
         except (InvalidObjectError, RefusedError) as error:
-            words = _without_pod_name(error, body)
+            if is_by_admission(error):
+                return None
+            words = words_without_pod(error, body)
             return _invalid(task, _explain_unknown_fields(words) or words)
         except ForbiddenError:
             return None  # our own namespace may be stricter than the owner's
@@ -184,10 +186,10 @@ class Validator:
             if any(words in error.message for words in _NOT_OF_THE_TEMPLATE):
                 raise
             if any(words in error.message for words in _OF_AMOUNTS):
-                return Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {_without_pod_name(error, body)}")
-            return _refused_there(task, namespace, _without_pod_name(error, body))
+                return Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {words_without_pod(error, body)}")
+            return _refused_there(task, namespace, words_without_pod(error, body))
         except (InvalidObjectError, RefusedError) as error:
-            return _refused_there(task, namespace, _without_pod_name(error, body))
+            return _refused_there(task, namespace, words_without_pod(error, body))
         return _why_changed(task, namespace, body, pod)
 
     def _why_forbidden(self, reservation: Reservation) -> Verdict | None:
@@ -248,14 +250,6 @@ def _invalid(task: ReservationTask, text: str) -> Verdict:
 
 def _refused_there(task: ReservationTask, namespace: str, words: str) -> Verdict:
     return _invalid(task, f"admission in namespace {namespace} refuses such a pod: {words}")
-
-
-def _without_pod_name(error: KubeError, body: Body) -> str:
-    """Return a refusal without the name of the dry-run pod."""
-    pod_name = body["metadata"]["name"]
-    return error.message.removeprefix(f'Pod "{pod_name}" is invalid: ').removeprefix(
-        f'pods "{pod_name}" is forbidden: '
-    )
 
 
 def _why_changed(task: ReservationTask, namespace: str, body: Body, pod: Pod) -> Verdict | None:

@@ -24,7 +24,7 @@ from berth_core import (
 )
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
-from berth_operator.reservation.node_choice import NodeChoice
+from berth_operator.reservation.node_choice import NodeChoice, SlotId
 from berth_operator.reservation.observation import Observation, ProbeResult, Verdict
 from berth_operator.reservation.pod_state import awaited_node
 from berth_operator.reservation.store.listed_objects import FenceStore
@@ -581,6 +581,14 @@ class Cache:
             self._reservations.put_verdict(uid, verdict)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
+    def put_refusal(self, uid: str, slot: SlotId, text: str) -> bool:
+        """Record why admission refuses a slot's placeholder, "" if it does not; return whether that is news."""
+        with self._lock:
+            is_new = self._reservations.put_refusal(uid, slot, text)
+        if is_new:
+            self._enqueue(Key(KeyKind.RESERVATION, uid))  # for its status: the next try waits longer
+        return is_new
+
     def put_choice(self, uid: str, choice: NodeChoice) -> None:
         """Record the nodes that were chosen for slots of a Reservation."""
         with self._lock:
@@ -652,6 +660,7 @@ class Cache:
                 searched=waiting_pods.searched(uid),
                 probe=self._reservations.probes.aged_result_for(reservation, time.monotonic()),
                 choice=choice,
+                refusal=self._reservations.refusal_of(uid),
                 unfenced={node: self._unfenced[node] for node in nodes_awaited & self._unfenced.keys()},
             )
 

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from berth_core import Reservation, ReservationReason, ReservationStatus, SlotState
+from berth_operator.reservation.node_choice import SlotId
 from berth_operator.reservation.observation import Verdict
 from berth_operator.reservation.store.own_statuses import StatusTracker
 from berth_operator.reservation.store.owner_index import LiveReservations
@@ -61,6 +62,7 @@ class ReservationStore:
         self._controlled: list[ControlledIndex] = []
         self._verdicts: dict[str, Verdict] = {}
         self._validated: set[str] = set()
+        self._refusals: dict[str, dict[SlotId, str]] = {}
         self.live = LiveReservations()
         self.statuses = StatusTracker()
         self.probes = ProbeResults()
@@ -154,6 +156,7 @@ class ReservationStore:
         self.probes.forget(uid)
         self._verdicts.pop(uid, None)
         self._validated.discard(uid)
+        self._refusals.pop(uid, None)
         self.waiting.search_again(uid)
         self.statuses.forget(uid)
         return (
@@ -168,6 +171,21 @@ class ReservationStore:
             self._validated.add(uid)
             if verdict is not None:
                 self._verdicts[uid] = verdict
+
+    def put_refusal(self, uid: str, slot: SlotId, text: str) -> bool:
+        """Record why admission refuses a slot's placeholder, "" if it does not; return whether no slot had that."""
+        refusals = self._refusals.setdefault(uid, {}) if uid in self._by_uid else {}
+        is_new = bool(text) and text not in refusals.values()
+        refusals.pop(slot, None)
+        if text:
+            refusals[slot] = text
+        if not refusals:
+            self._refusals.pop(uid, None)
+        return is_new
+
+    def refusal_of(self, uid: str) -> str:
+        """Return the last answer by which admission refused a placeholder of a Reservation, "" if none did."""
+        return next(reversed(self._refusals.get(uid, {}).values()), "")
 
     def verdict_on(self, reservation: Reservation) -> Verdict | None:
         """Return why a Reservation is impossible, including an unreadable spec."""
