@@ -464,6 +464,8 @@ class Cycle:
                 observed_plan = self._client.get(MIGRATION_PLANS, plan_name, type=MigrationPlan)
             except NotFoundError:
                 return Verdict.PLAN_DELETED
+            if observed_plan.metadata.uid != published.metadata.uid:
+                return Verdict.PLAN_DELETED  # another plan has its name by now, and the approval is of that one
         return None
 
     def _abort(self, plan: MigrationPlan, verdict: Verdict, message: str) -> Verdict:

@@ -74,6 +74,9 @@ SLOT_ANNOTATION: Final = f"{PREFIX}/slot"
 MOVE_ANNOTATION: Final = f"{PREFIX}/move"
 """On a Reservation of a plan: the index of the move in `spec.moves`."""
 
+PLAN_UID_ANNOTATION: Final = f"{PREFIX}/plan-uid"
+"""On a plan: the uid under which it was published, begun or ended. Another uid is that of a plan that came back."""
+
 TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
 """Kubernetes' own, on the pods of a Deployment: by it the ReplicaSet knows its pods."""
 

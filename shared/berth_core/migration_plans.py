@@ -9,6 +9,7 @@ import msgspec
 from berth_core.clock import parse_timestamp
 from berth_core.decoding import convert
 from berth_core.errors import InputError
+from berth_core.labels import PLAN_UID_ANNOTATION
 from berth_core.names import LONGEST_LABEL_VALUE, is_dns_label, is_dns_subdomain
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import Capacity, Condition, ObjectReference
@@ -604,6 +605,18 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
             return self.status.phase
         asked_for = self.spec.mode is not None and self.spec.predicted is None and not self.spec.moves
         return PlanPhase.REQUESTED if asked_for else PlanPhase.PROPOSED
+
+    @property
+    def came_back(self) -> bool:
+        """Return whether the plan was published, begun or ended as another object.
+
+        It came back from a backup, or was replaced by force. A plan that an older release published has no note, but
+        it has a status.
+        """
+        noted_uid = self.metadata.annotations.get(PLAN_UID_ANNOTATION)
+        if noted_uid is not None:
+            return noted_uid != self.metadata.uid
+        return self.spec.approved and self.spec.predicted is not None and self.status.phase is None
 
     @property
     def fault(self) -> InputError | None:

@@ -164,6 +164,8 @@ class DeschedulerPolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
     trigger: Trigger = Trigger()
     suspend: bool = False
+    starting_deadline_seconds: int | None = None
+    """How late a run may start; None for any time."""
     mode: RunMode = RunMode.PLAN
     moves: MoveMethod = MoveMethod.SURGE
     node_selector: str = ""

@@ -37,7 +37,11 @@ def ask(cluster: FakeCluster, **options: Any) -> MigrationPlan:  # noqa: ANN401 
 def test_a_request_is_a_plan_without_moves_in_the_policys_mode(cluster: FakeCluster) -> None:
     found = ask(cluster, requested_by="ada")
     assert found.spec == MigrationPlanSpec(
-        policy="nightly", trigger="Request", mode=RunMode.APPROVE, requested_by="ada"
+        policy="nightly",
+        trigger="Request",
+        mode=RunMode.APPROVE,
+        requested_by="ada",
+        approve_before="2026-11-22T12:00:00Z",
     )
     assert found.phase is PlanPhase.REQUESTED
     assert found.metadata.labels == {MANAGED_LABEL: "berth-descheduler", POLICY_LABEL: "nightly"}

@@ -108,6 +108,24 @@ DUE: Final = {
         at(8),
         at(8),
     ),
+    "times that were missed for longer than the deadline are left out": (
+        known(spec={**NIGHTLY, "startingDeadlineSeconds": 7 * 3600}, status=noted(CRON, hours=90)),
+        None,
+        at(-16),
+    ),
+    "times that were missed for less than the deadline are due": (
+        known(spec={**NIGHTLY, "startingDeadlineSeconds": 9 * 3600}, status=noted(CRON, hours=90)),
+        at(8),
+        at(8),
+    ),
+    "an interval that was missed goes on with its next time": (
+        known(
+            spec={**HOURLY, "startingDeadlineSeconds": 60},
+            status={"lastScheduledTime": at(50.5)},
+        ),
+        None,
+        at(-0.5),
+    ),
     "times that were run are over": (
         known(spec=NIGHTLY, status=noted(CRON, hours=90) | {"lastScheduledTime": at(8)}),
         None,
@@ -199,13 +217,17 @@ ENDED: Final = {
     "aborted before it began": (plan(phase="Proposed", aborted=True), "an abort was requested"),
     "asked for and aborted": (plan(phase="Requested", aborted=True), "an abort was requested"),
     "not approved in time": (plan(phase="Proposed", mode="Approve", approveBefore=at(0)), "not approved in time"),
+    "approved, and not begun in time": (
+        plan(phase="Approved", mode="Approve", approveBefore=at(0), approved=True),
+        "it did not begin in time",
+    ),
     "of a policy that is gone": (plan(phase="Requested", policy="gone"), "there is no policy gone"),
     "of a drain that says no nodes": (plan(policy="", objective={"plugin": "NodeDrain"}), "spec.objective.args.nodes"),
     "of a policy that cannot be run": (plan(phase="Requested", policy="bad"), "policy bad cannot be run: spec.nodeSel"),
 }
 LEFT: Final = {
     "still to be approved": plan(phase="Proposed", mode="Approve", approveBefore=at(-1)),
-    "approved in the last minute": plan(phase="Proposed", mode="Approve", approveBefore=at(1), approved=True),
+    "approved in the last minute": plan(phase="Proposed", mode="Approve", approveBefore=at(-0.01), approved=True),
     "a drain that was asked for": plan(
         phase="Requested", policy="", objective={"plugin": "NodeDrain", "args": {"nodes": ["n1"]}}
     ),

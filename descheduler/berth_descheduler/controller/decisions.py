@@ -20,6 +20,7 @@ from berth_core import (
     is_scheduled_plan,
     read_timestamp,
 )
+from berth_descheduler.migration.plans.binding import CAME_BACK
 from berth_descheduler.policy import (
     IntervalSchedule,
     PolicyError,
@@ -101,9 +102,9 @@ def choose_task(
     """
     ordered = sorted(plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name))
     plans_not_waiting = [plan for plan in ordered if plan.metadata.uid not in waiting]
-    running_plans = [plan for plan in plans_not_waiting if plan.phase is PlanPhase.RUNNING]
-    approved_plans = [plan for plan in plans_not_waiting if may_begin(plan)]
-    requested_plans = [plan for plan in plans_not_waiting if may_be_filled(plan)]
+    running_plans = [plan for plan in plans_not_waiting if may_go_on(plan)]
+    approved_plans = [plan for plan in plans_not_waiting if may_begin(plan, now)]
+    requested_plans = [plan for plan in plans_not_waiting if may_be_filled(plan, now)]
     if running_plans or approved_plans:
         return ResumePlan([*running_plans, *approved_plans][0])
     if requested_plans:
@@ -119,15 +120,32 @@ def choose_task(
     return RunPolicy(policy=min(due)[1], scheduled=min(due)[0]) if due else None
 
 
-def may_begin(plan: MigrationPlan) -> bool:
+def may_go_on(plan: MigrationPlan) -> bool:
+    """Return whether a plan was begun, as the object that it is."""
+    return plan.phase is PlanPhase.RUNNING and not plan.came_back
+
+
+def may_begin(plan: MigrationPlan, now: datetime) -> bool:
     """Return whether a plan that was not made by hand waits only for its turn."""
-    open_ = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED} and plan.fault is None
+    open_ = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED} and _is_current(plan, now)
     return open_ and plan.spec.mode is not None and plan.spec.approved and not plan.spec.aborted
 
 
-def may_be_filled(plan: MigrationPlan) -> bool:
+def may_be_filled(plan: MigrationPlan, now: datetime) -> bool:
     """Return whether a requested plan still needs its moves."""
-    return plan.phase is PlanPhase.REQUESTED and plan.fault is None and not plan.spec.aborted
+    return plan.phase is PlanPhase.REQUESTED and _is_current(plan, now) and not plan.spec.aborted
+
+
+def _is_current(plan: MigrationPlan, now: datetime) -> bool:
+    """Return whether a plan can be carried out, is the one that was published, and has not waited for too long."""
+    return plan.fault is None and not plan.came_back and not _is_late(plan, now)
+
+
+def _is_late(plan: MigrationPlan, now: datetime) -> bool:
+    """Return whether a plan does not begin any more; one that is only shown does not begin anyway."""
+    limit = read_timestamp(plan.spec.approve_before)
+    is_only_shown = plan.spec.mode is RunMode.PLAN and plan.phase is not PlanPhase.REQUESTED
+    return limit is not None and limit <= now and not is_only_shown
 
 
 def read_due(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime) -> Timing | None:
@@ -138,7 +156,9 @@ def read_due(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime)
     schedule = known.schedule
     if schedule is None:
         return None
-    timing = read_timing(schedule, schedule_base(known.policy, schedule, now), now)
+    seconds = known.policy.spec.starting_deadline_seconds
+    deadline = None if seconds is None else timedelta(seconds=seconds)
+    timing = read_timing(schedule, schedule_base(known.policy, schedule, now), now, deadline)
     plans_of_policy = [plan for plan in plans if plan.spec.policy == known.name]
     if timing.due is not None and any(is_open(plan) for plan in plans_of_policy):
         return Timing(None, timing.next_run)
@@ -191,16 +211,22 @@ def plans_to_end(
 ) -> tuple[PlanTermination, ...]:
     """Return the plans of policies to end without being begun.
 
-    Those that can never be carried out have Failed; those that were aborted, were not approved in time, or are of no
-    valid policy, are Aborted.
+    Those that can never be carried out have Failed; those that were aborted, came back from a backup, did not begin in
+    time, or are of no valid policy, are Aborted. A plan that came back does not go on, either.
     """
+    plans = tuple(plans)
+    begun_elsewhere = (plan for plan in plans if plan.phase is PlanPhase.RUNNING and plan.came_back)
     unbegun_plans = [plan for plan in plans if plan.spec.mode is not None and is_unbegun(plan)]
     faults = ((plan, plan.fault) for plan in unbegun_plans)
     faulty_plans = (
         PlanTermination(plan, f"Failed: {fault}", PlanPhase.FAILED) for plan, fault in faults if fault is not None
     )
     endings = ((plan, _why_ended(known, plan, now)) for plan in unbegun_plans if plan.fault is None)
-    return (*faulty_plans, *(PlanTermination(plan, message) for plan, message in endings if message))
+    return (
+        *faulty_plans,
+        *(PlanTermination(plan, CAME_BACK) for plan in begun_elsewhere),
+        *(PlanTermination(plan, message) for plan, message in endings if message),
+    )
 
 
 def is_unbegun(plan: MigrationPlan) -> bool:
@@ -212,9 +238,11 @@ def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: date
     """Return why an unbegun plan has to end, else ""."""
     if plan.spec.aborted:
         return "aborted: an abort was requested before it began"
-    limit = read_timestamp(plan.spec.approve_before)
-    if limit is not None and not plan.spec.approved and limit <= now:
-        return "aborted: it was not approved in time"
+    if plan.came_back:
+        return CAME_BACK
+    if _is_late(plan, now):
+        is_unapproved = plan.phase is PlanPhase.PROPOSED and not plan.spec.approved
+        return "aborted: it was not approved in time" if is_unapproved else "aborted: it did not begin in time"
     return "" if not is_open(plan) else _why_not_run(known.get(plan.spec.policy), plan)
 
 
@@ -249,4 +277,4 @@ def pause_until(
 
 
 def _waits(plan: MigrationPlan) -> bool:
-    return plan.phase is PlanPhase.PROPOSED and not plan.spec.approved
+    return is_unbegun(plan)

@@ -31,6 +31,7 @@ from berth_descheduler.controller.decisions import (
     choose_task,
     may_be_filled,
     may_begin,
+    may_go_on,
     pause_until,
     read_due,
     was_made,
@@ -165,7 +166,7 @@ class Runner:
 
         It uses the policy's settings or the program's.
         """
-        if plan.phase is not PlanPhase.RUNNING and not may_begin(plan):
+        if not may_go_on(plan) and not may_begin(plan, self._context.clock.now()):
             return None
         parsed_policy = self._policy_of(plan)
         run = None if parsed_policy is None else parsed_policy.run
@@ -182,7 +183,7 @@ class Runner:
 
     def _assign_request(self, plan: MigrationPlan) -> Assignment | None:
         parsed_policy = self._policy_of(plan)
-        if not may_be_filled(plan) or plan.spec.mode is None:
+        if not may_be_filled(plan, self._context.clock.now()) or plan.spec.mode is None:
             return None
         if (drain := asked_drain(plan)) is not None:
             drain_settings = requested_drain_settings(plan, drain, self._context.defaults, self._context.clock.now())

@@ -98,12 +98,16 @@ def read_schedule(trigger: Trigger) -> Schedule | None:
     return IntervalSchedule.parse(trigger.interval) if trigger.interval else None
 
 
-def read_timing(schedule: Schedule, base: datetime, now: datetime) -> Timing:
+def read_timing(
+    schedule: Schedule, base: datetime, now: datetime, starting_deadline: timedelta | None = None
+) -> Timing:
     """Return what is due now and when the next run is.
 
     What was missed since `base`, the last time that counted, is due once, as its last time. A base in the future, after
-    the clock was put back, is now.
+    the clock was put back, is now. What could not start within the deadline after its time is left out.
     """
     earliest_base = min(base, now)
     due = schedule.latest(earliest_base, now)
+    if due is not None and starting_deadline is not None and now - due > starting_deadline:
+        return Timing(None, schedule.next_after(due))
     return Timing(due, due or schedule.next_after(earliest_base))

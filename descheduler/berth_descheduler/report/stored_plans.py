@@ -344,7 +344,7 @@ def what_to_do(plan: MigrationPlan) -> str:
     name = plan.metadata.name
     if plan.phase is not PlanPhase.PROPOSED or plan.spec.approved or plan.spec.aborted:
         return ""
-    if plan.spec.mode is not None and plan.spec.approve_before is None:
+    if plan.spec.mode is RunMode.PLAN:
         return "It is only shown: run its policy in mode Approve or Auto to carry it out."
     until = f" (until {plan.spec.approve_before})" if plan.spec.approve_before else ""
     return f"It waits for approval{until}: berth approve {name}"

@@ -23,6 +23,7 @@ from berth_core import (
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests.plans import build_status_patch
+from berth_descheduler.migration.plans.binding import bind_plan
 from berth_kube import MIGRATION_PLANS, PODS, RESERVATIONS, KubeClient, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
@@ -36,6 +37,7 @@ def abort_plan(
     Releases its places, then writes its status.
     """
     release_reservations(client, plan.metadata.name)
+    bind_plan(client, plan)
     status = replace(
         plan.status,
         phase=phase,

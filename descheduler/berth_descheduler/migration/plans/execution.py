@@ -35,6 +35,7 @@ from berth_descheduler.migration.nodes.plan_taints import (
     untaint_nodes,
 )
 from berth_descheduler.migration.plans.abort import release_reservations
+from berth_descheduler.migration.plans.binding import bind_plan
 from berth_descheduler.migration.plans.events import announce
 from berth_descheduler.migration.plans.history import count_ping_pong
 from berth_descheduler.migration.plans.loop import Execution, LeaseLostError, PlanExecutor
@@ -125,6 +126,7 @@ def _skip_before(context: PlanContext, plan: MigrationPlan) -> dict[int, MoveSta
 def _begin(context: PlanContext, plan: MigrationPlan, *, adopted: bool) -> MigrationPlan:
     """Set a plan Running and return it; raises `PlanDeletedError`."""
     status = status_of_new_run(context.clock, plan)
+    bind_plan(context.client, plan)
     try:
         patch = build_status_patch(status)
         context.client.merge_patch(MIGRATION_PLANS, plan.metadata.name, patch, subresource="status")

@@ -24,6 +24,7 @@ from berth_core import (
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests.plans import build_plan, build_plan_filling, build_status_patch
+from berth_descheduler.migration.plans.binding import bind_plan, build_binding
 from berth_descheduler.migration.plans.events import announce
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Plan, record_nodes, resource_type_of
@@ -42,16 +43,20 @@ def publish_plan(
 ) -> MigrationPlan:
     """Publish a plan, new or into the requested one.
 
-    Approves it at once where no approval is needed. Raises `NotFoundError` where the requested plan was deleted
-    meanwhile.
+    Binds it to the object that it is, and approves it with that where no approval is needed. Raises `NotFoundError`
+    where the requested plan was deleted meanwhile.
     """
     spec = build_spec(clock, settings, plan)
     if request is None:
         name = settings.plan_name or plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
-        published_plan = client.create(MIGRATION_PLANS, build_plan(name, spec), type=MigrationPlan)
+        unapproved_plan = client.create(
+            MIGRATION_PLANS, build_plan(name, replace(spec, approved=False)), type=MigrationPlan
+        )
+        patch = build_binding(unapproved_plan, {"approved": True} if spec.approved else None)
     else:
         name = request.metadata.name
-        published_plan = client.merge_patch(MIGRATION_PLANS, name, build_plan_filling(spec), type=MigrationPlan)
+        patch = build_binding(request, build_plan_filling(spec)["spec"])
+    published_plan = client.merge_patch(MIGRATION_PLANS, name, patch, type=MigrationPlan)
     if not published_plan.spec.aborted:
         _write_phase(client, name, PlanPhase.APPROVED if spec.approved else PlanPhase.PROPOSED)
     _LOG.info(telemetry.PLAN_PUBLISHED, **{telemetry.KEY_PLAN: name, telemetry.KEY_MOVES: len(spec.moves)})
@@ -61,7 +66,7 @@ def publish_plan(
 def build_spec(clock: Clock, settings: CycleSettings, plan: Plan) -> MigrationPlanSpec:
     """Return the spec of a plan that is published now."""
     approve_before = None
-    if settings.mode is RunMode.APPROVE:
+    if settings.mode in {RunMode.APPROVE, RunMode.AUTO}:
         approve_before = format_timestamp(clock.now() + timedelta(seconds=settings.approval_seconds))
     return MigrationPlanSpec(
         policy=settings.policy,
@@ -112,6 +117,7 @@ def end_plan(client: KubeClient, clock: Clock, plan: MigrationPlan, phase: PlanP
 
     Ignores a plan that is gone.
     """
+    bind_plan(client, plan)
     status = MigrationPlanStatus(phase=phase, message=message, completion_time=format_timestamp(clock.now()))
     try:
         client.merge_patch(MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status")

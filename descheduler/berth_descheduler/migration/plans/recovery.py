@@ -26,6 +26,7 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.migration.nodes.plan_taints import left_over_nodes, untaint_nodes
 from berth_descheduler.migration.plans.abort import abort_plan
+from berth_descheduler.migration.plans.binding import CAME_BACK
 from berth_kube import MIGRATION_PLANS, NODES, KubeClient, Note, NotFoundError, Returned, released_pods, take_back
 
 _LOG = structlog.get_logger(__name__)
@@ -39,6 +40,7 @@ class RecoveryAction(Enum):
     ABORT_AS_SUPERSEDED = auto()
     ABORT_AS_NOT_BEGUN = auto()
     ABORT_AS_ASKED = auto()
+    ABORT_AS_COME_BACK = auto()
     LEAVE = auto()
 
 
@@ -53,6 +55,8 @@ def choose_recovery(plan: MigrationPlan, now: datetime, adoption_seconds: float)
     """
     if plan.phase.terminal:
         return RecoveryAction.LEAVE
+    if plan.came_back and (plan.spec.mode is None or plan.phase is PlanPhase.RUNNING):
+        return RecoveryAction.ABORT_AS_COME_BACK
     return _judge_begun(plan, now, adoption_seconds) if plan.phase is PlanPhase.RUNNING else _judge_unbegun(plan)
 
 
@@ -98,6 +102,8 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
                 )
             case RecoveryAction.ABORT_AS_ASKED:
                 message = "aborted: an abort was requested before it began"
+            case RecoveryAction.ABORT_AS_COME_BACK:
+                message = CAME_BACK
             case action:
                 assert_never(action)
         try:

@@ -2,6 +2,8 @@
 
 import secrets
 from contextlib import suppress
+from datetime import timedelta
+from typing import Final
 
 import msgspec
 
@@ -14,6 +16,7 @@ from berth_core import (
     MigrationPlanSpec,
     Objective,
     RunMode,
+    format_timestamp,
     plan_name,
     requested_plan_name,
 )
@@ -23,6 +26,8 @@ from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, AlreadyExistsError
 
 REQUEST_TRIGGER = "Request"
 """The trigger of a requested plan."""
+
+_REQUEST_LASTS: Final = timedelta(hours=24)
 
 REPLAN_TRIGGER = "Replan"
 """The trigger of a plan of what an earlier plan of the same run could not do any more."""
@@ -45,7 +50,11 @@ def request_run(
     """
     stored_policy = client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
     spec = MigrationPlanSpec(
-        policy=policy, trigger=REQUEST_TRIGGER, mode=mode or stored_policy.spec.mode, requested_by=requested_by
+        policy=policy,
+        trigger=REQUEST_TRIGGER,
+        mode=mode or stored_policy.spec.mode,
+        requested_by=requested_by,
+        approve_before=_latest_begin(clock),
     )
     return _request(client, clock, spec, idempotency_key, any_mode=mode is None)
 
@@ -60,8 +69,19 @@ def request_drain(
     idempotency_key: str = "",
 ) -> MigrationPlan:
     """Request a drain and return its Requested plan, as `request_run` does for a policy."""
-    spec = MigrationPlanSpec(trigger=REQUEST_TRIGGER, mode=mode, requested_by=requested_by, objective=objective)
+    spec = MigrationPlanSpec(
+        trigger=REQUEST_TRIGGER,
+        mode=mode,
+        requested_by=requested_by,
+        objective=objective,
+        approve_before=_latest_begin(clock),
+    )
     return _request(client, clock, spec, idempotency_key)
+
+
+def _latest_begin(clock: Clock) -> str:
+    """Return until when a request counts: one that comes back from a backup later asks for nothing."""
+    return format_timestamp(clock.now() + _REQUEST_LASTS)
 
 
 def _request(
