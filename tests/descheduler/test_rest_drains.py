@@ -32,6 +32,7 @@ def cordon(cluster: ReviewingCluster, *names: str) -> None:
         ({}, "Auto"),
         ({"mode": "Approve", "skipRefused": True}, "Approve"),
         ({"mode": "Auto", "dryRun": True, "deleteEmptyDirData": True}, "Plan"),
+        ({"harmlessOwners": ["Etcd.example.com", "*"]}, "Auto"),
     ],
     ids=str,
 )
@@ -51,9 +52,18 @@ def test_a_drain_is_asked_for_as_a_plan(url: str, cluster: ReviewingCluster, mor
         "nodes": ["n0", "n1"],
         "deleteEmptyDirData": more.get("deleteEmptyDirData", False),
         "skipRefused": more.get("skipRefused", False),
+        **({"harmlessOwners": sorted(more["harmlessOwners"])} if "harmlessOwners" in more else {}),
     }
     assert not spec.get("approved")
     assert not spec.get("policy")
+
+
+@pytest.mark.parametrize("kind", ["Etcd", "etcd.example.com", "", "Etcd.", "Etcd.example.com\n", 1])
+def test_a_kind_of_harmless_owners_has_its_group(url: str, cluster: ReviewingCluster, kind: object) -> None:
+    cordon(cluster, "n0")
+    body = {"nodes": ["n0"], "harmlessOwners": [kind]}
+    refusal = problem(ask("POST", f"{url}/v1/drains", json=body), 422, "invalid-request")
+    assert [one["field"] for one in refusal["errors"]] == ["body.harmlessOwners.0"]
 
 
 def test_a_drain_names_the_nodes_that_still_take_pods_and_those_that_are_not_there(

@@ -80,6 +80,10 @@ class RequestedDrain(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 MOST_NODES: Final = 100
 LONGEST_NAME: Final = 253
+MOST_OWNER_KINDS: Final = 100
+LONGEST_OWNER_KIND: Final = 317
+"""A kind has at most 63 characters, a group as many as a name."""
+OWNER_KIND_PATTERN: Final = r"^(\*|[A-Z][A-Za-z0-9]*(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+)$"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
 _DryRun: TypeAlias = Annotated[
@@ -136,6 +140,16 @@ class DrainRequest(BaseModel):
         ),
     ] = False
 
+    harmless_owners: Annotated[
+        list[Annotated[str, Field(max_length=LONGEST_OWNER_KIND, pattern=OWNER_KIND_PATTERN)]],
+        Field(
+            alias="harmlessOwners",
+            max_length=MOST_OWNER_KINDS,
+            description="Kinds with their API group, as Etcd.example.com, that may own the controllers of pods that "
+            "move; * for every kind.",
+        ),
+    ] = []
+
     @property
     def run_mode(self) -> RunMode:
         """Return how far the drain goes in the end."""
@@ -145,7 +159,12 @@ class DrainRequest(BaseModel):
     def drain(self) -> NodeDrain:
         """Return what the planner is asked for."""
         nodes = frozenset(self.nodes)
-        return NodeDrain(nodes=nodes, delete_empty_dirs=self.delete_emptydir_data, skip_refused=self.skip_refused)
+        return NodeDrain(
+            nodes=nodes,
+            delete_empty_dirs=self.delete_emptydir_data,
+            skip_refused=self.skip_refused,
+            harmless_owners=frozenset(self.harmless_owners),
+        )
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
