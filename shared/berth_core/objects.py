@@ -308,6 +308,12 @@ class WorkloadReference(ApiStruct, frozen=True, kw_only=True):
     pod_group_replica_key: str = ""
 
 
+class PodSystem(ApiStruct, frozen=True, kw_only=True):
+    """The operating system of a pod's containers, linux or windows."""
+
+    name: str = ""
+
+
 class PodSpec(ApiStruct, frozen=True, kw_only=True, dict=True, gc=True):
     """The spec of a pod; `resources` are its pod-level requests.
 
@@ -330,6 +336,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True, dict=True, gc=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     volumes: tuple[Volume, ...] = ()
     host_network: bool = False
+    os: PodSystem | None = None
     restart_policy: str = ""
     runtime_class_name: str = ""
     service_account_name: str = ""

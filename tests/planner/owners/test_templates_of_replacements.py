@@ -16,6 +16,7 @@ from berth_core.objects import (
     NodeSelectorTerm,
     PersistentVolumeClaimSource,
     Pod,
+    PodSystem,
     PodTemplate,
     ResourceRequirements,
     Toleration,
@@ -59,12 +60,15 @@ class Case:
     pod: Pod = field(default_factory=placed)
 
 
+LINUX, WINDOWS = PodSystem(name="linux"), PodSystem(name="windows")
 SIDECAR = container("proxy", cpu="500m")
 STARTING = container("setup", cpu="3")
 DATA = Volume(name="data", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="data"))
 TABLE = {
     "the same": Case("", template(APP)),
     "the same in other words": Case("", template(container(cpu="1000m", memory="1024Mi"))),
+    "another operating system": Case("is for the operating system windows", template(APP, os=WINDOWS)),
+    "the same operating system": Case("", template(APP, os=LINUX), placed(os=LINUX)),
     "more of a resource": Case("asks for cpu 2 instead of 1", template(container(cpu="2", memory="1Gi"))),
     "more of several resources": Case(
         "asks for cpu 2 instead of 1, asks for memory 2Gi instead of 1Gi", template(container(cpu="2", memory="2Gi"))

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Final
 
-from berth_core import VOLCANO_TASK_ANNOTATION, Pod, Snapshot, VolcanoJob, Workload
+from berth_core import VOLCANO_TASK_ANNOTATION, Pod, PodTemplate, Snapshot, VolcanoJob, Workload
 from berth_core.storage import DAEMON_SET_KIND, JOB_KIND, STATEFUL_SET_KIND
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND
@@ -19,6 +19,7 @@ from berth_descheduler.planner.owners.makers import (
     shrinking_refusal,
     unmade_refusal,
 )
+from berth_descheduler.planner.owners.replacement_labels import ReplacementLabels
 from berth_descheduler.planner.owners.statefulsets import (
     first_unready,
     ordinal_of,
@@ -48,6 +49,7 @@ class Owners:
         self._leader_worker_sets = LeaderWorkerSets(snapshot)
         self._volcano_jobs = {(job.metadata.namespace, job.metadata.name): job for job in snapshot.volcano_jobs}
         self._templates = Templates()
+        self._labels = ReplacementLabels(snapshot)
         self._first_unready: dict[str, tuple[int, str] | None] = {}
         """By the StatefulSet's uid, or else its namespace and name."""
 
@@ -111,7 +113,7 @@ class Owners:
         elif kind == JOB_KIND and shrinking is None:
             yield from ending_refusals(workload, pod, self._makers.pods_of(pod), self._now)
         template = workload.spec.template
-        if kind != STATEFUL_SET_KIND and template is not None and (asked := self._templates.differences(pod, template)):
+        if kind != STATEFUL_SET_KIND and template is not None and (asked := self._asked(pod, template)):
             origin = f"its {workload.kind} {workload.metadata.name} makes the replacement from its template"
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
 
@@ -157,9 +159,14 @@ class Owners:
                 yield Refusal(RefusalReason.TEMPLATE_DIFFERS, text)
             return  # the pod was made from it
         is_other_revision = bool(update and made_from and made_from != update)
-        if asked := self._templates.differences(pod, template, is_other_revision=is_other_revision):
+        if asked := self._asked(pod, template, is_other_revision=is_other_revision):
             origin = f"its {title} makes the replacement from {f'revision {update}' if update else 'its template'}"
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
+
+    def _asked(self, pod: Pod, template: PodTemplate, *, is_other_revision: bool = False) -> str:
+        """Return what the replacement is that the pod is not, "" for nothing that matters."""
+        differences = self._templates.differences(pod, template, is_other_revision=is_other_revision)
+        return ", ".join(filter(None, (differences, self._labels.difference(pod, template))))
 
     def _of_volcano_job(self, pod: Pod, job: VolcanoJob) -> Iterator[Refusal]:
         """Yield why a Volcano Job makes no pod, and what the template of the pod's task asks for.
@@ -172,7 +179,7 @@ class Owners:
             yield Refusal(RefusalReason.NO_REPLACEMENT, text)
         task_name = pod.metadata.annotations.get(VOLCANO_TASK_ANNOTATION, "")
         template = next((task.template for task in job.spec.tasks if task.name == task_name), None)
-        if template is not None and (asked := self._templates.differences(pod, template)):
+        if template is not None and (asked := self._asked(pod, template)):
             text = f"its {title} makes the replacement from its task {task_name}, which {asked}"
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, text)
 

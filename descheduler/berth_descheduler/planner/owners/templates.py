@@ -49,6 +49,7 @@ _COMPARED: Final = attrgetter(
     "scheduler_name",
     "host_network",
     "resource_claims",
+    "os",
 )
 """What of a pod is compared beside its volumes, of which one has another name in every pod."""
 
@@ -83,6 +84,7 @@ def _differences(pod: Pod, asked: PodSpec, *, is_other_revision: bool) -> Iterat
     yield from _greater_requests(pod, asked)
     yield from _other_nodes(asked, pod.spec, is_other_revision=is_other_revision)
     yield from _other_names(asked, pod.spec)
+    yield from _other_system(asked, pod.spec, is_other_revision=is_other_revision)
     yield from _further_things_of_the_node(asked, pod.spec)
 
 
@@ -190,6 +192,14 @@ def _other_names(asked: PodSpec, held: PodSpec) -> Iterator[str]:
     for field, in_template, in_pod in pairs:
         if in_template and in_template != in_pod:
             yield f"has the {field} {in_template}"
+
+
+def _other_system(asked: PodSpec, held: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
+    """Yield for which operating system the replacement is; admission sets none."""
+    if asked.os is not None and asked.os != held.os:
+        yield f"is for the operating system {asked.os.name}"
+    elif asked.os is None and held.os is not None and is_other_revision:
+        yield "names no operating system"
 
 
 def _further_things_of_the_node(asked: PodSpec, held: PodSpec) -> Iterator[str]:

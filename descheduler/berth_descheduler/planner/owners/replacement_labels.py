@@ -1,0 +1,59 @@
+"""Labels by which the replacement is another pod than the one it replaces, to rules that select pods.
+
+Its template gives it labels that the pod does not have, or with other values. That counts where a required affinity, a
+spread or a disruption budget anywhere selects by such a label: who may stand beside the pod, and who may go, changes
+with it. Labels that only the pod has are left alone: operators and people put them on pods, and do so again.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Final
+
+from berth_core import LabelSelector, Pod, PodTemplate, Snapshot
+from berth_core.labels import TEMPLATE_HASH_LABEL
+from berth_descheduler.planner.owners.statefulsets import REVISION_LABEL
+
+_OF_THE_CONTROLLER: Final = frozenset({TEMPLATE_HASH_LABEL, REVISION_LABEL})
+_REQUIRED: Final = "DoNotSchedule"
+
+
+class ReplacementLabels:
+    """Answers for the pods of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def difference(self, pod: Pod, template: PodTemplate) -> str:
+        """Return which labels that rules select by are other ones in the replacement, "" for none."""
+        changed = template.metadata.labels.items() - pod.metadata.labels.items()
+        if not changed:
+            return ""
+        selected = sorted(
+            f"{key}={label_value}"
+            for key, label_value in changed
+            if key not in _OF_THE_CONTROLLER and key in self._selected_keys
+        )
+        return f"has the label {', '.join(selected)}, by which pods are selected" if selected else ""
+
+    @cached_property
+    def _selected_keys(self) -> frozenset[str]:
+        budgets = (budget.spec.selector for budget in self._snapshot.disruption_budgets)
+        of_budgets = (key for selector in budgets for key in _keys_of(selector))
+        return frozenset((*of_budgets, *(key for pod in self._snapshot.pods for key in _keys_of_pod(pod))))
+
+
+def _keys_of_pod(pod: Pod) -> Iterator[str]:
+    """Yield the keys of labels by which a pod's required terms select pods."""
+    affinity = pod.spec.affinity
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
+        for term in side.required_during_scheduling_ignored_during_execution if side is not None else ():
+            yield from (*_keys_of(term.label_selector), *term.match_label_keys, *term.mismatch_label_keys)
+    for constraint in pod.spec.topology_spread_constraints:
+        if constraint.when_unsatisfiable == _REQUIRED:
+            yield from (*_keys_of(constraint.label_selector), *constraint.match_label_keys)
+
+
+def _keys_of(selector: LabelSelector | None) -> Iterable[str]:
+    if selector is None:
+        return ()
+    return (*selector.match_labels, *(expression.key for expression in selector.match_expressions))
