@@ -117,6 +117,11 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     help="How long the scheduler may find no place before a Reservation fails; 0: until it expires.",
 )
 @click.option(
+    "--node-lost-seconds",
+    default=300.0,
+    help="How long a node may not be ready before its places are lost (NodeLost) or held elsewhere; 0: for any time.",
+)
+@click.option(
     "--handovers-at-once", default=50, help="How many slots change hands at the same time; the others stay held."
 )
 @click.option(
@@ -244,6 +249,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
         lease_seconds=options["lease_seconds"],
         retention_seconds=options["retention_seconds"],
         unschedulable_seconds=options["unschedulable_seconds"],
+        node_lost_seconds=options["node_lost_seconds"],
         sweep_seconds=options["sweep_seconds"],
         workers=options["workers"],
         health_host=health_host,

@@ -146,6 +146,10 @@ class OperatorSettings:
     """How long the scheduler may find no place before a Reservation fails and releases what it holds; 0: until it
     expires."""
 
+    node_lost_seconds: float = 300.0
+    """How long a node may not be ready before its places count as lost, and those that are not tied to it are held
+    elsewhere; 0: for any time. Only seconds count during which the operator could act."""
+
     sweep_seconds: float = 15.0
     """Between two complete comparisons with the API."""
 

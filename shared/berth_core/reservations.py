@@ -99,7 +99,8 @@ class ReservationReason(StrEnum):
     PREEMPTED = "Preempted"
     """Failed: a pod of higher priority took a place."""
     NODE_LOST = "NodeLost"
-    """Failed: the node of a place is gone."""
+    """Failed: the node of a place is gone, or has not been ready for `--node-lost-seconds`, and the place is tied to
+    it."""
     HANDOVER_TIMEOUT = "HandoverTimeout"
     """Failed: an owner was not bound in time."""
     PLACE_TAKEN = "PlaceTaken"

@@ -41,6 +41,7 @@ EVERYTHING: Final[dict[str, Any]] = {
             "webhookTimeoutSeconds": 9,
             "retention": 2592000,
             "unschedulableSeconds": 0,
+            "nodeLostSeconds": 60,
             "handoversAtOnce": 7,
             "limit": "slots=none,share=none",
             "namespaceLimit": {"team-a": "slots=50,share=10%", "team-b": "cpu=64"},

@@ -142,6 +142,36 @@ def far_hour() -> int:
     return (SystemClock().now() + timedelta(hours=12)).hour
 
 
+def bring_back(client: KubeClient, plan: str) -> MigrationPlan:
+    """Bring a plan back as a backup does: with its spec, labels and annotations; return the new object."""
+    body = client.get(MIGRATION_PLANS, plan)
+    kept = {key: body["metadata"][key] for key in ("name", "labels", "annotations")}
+    client.delete(MIGRATION_PLANS, plan)
+    eventually("the plan is gone", lambda: not [one for one in client.list(MIGRATION_PLANS).items if names(one, plan)])
+    client.create(MIGRATION_PLANS, {**body, "metadata": kept})
+    return read_plan(client, plan)
+
+
+def names(body: dict[str, Any], plan: str) -> bool:
+    return bool(body["metadata"]["name"] == plan)
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("service")
+def test_a_plan_that_comes_back_from_a_backup_is_not_carried_out_again(client: KubeClient, pools: Pools) -> None:
+    pools("back")
+    apply(client, "back", "back", limits={"maxMovesPerController": 5, "podCoolDown": "0s", "nodeCoolDown": "0s"})
+    ran = ask(client, "back", RunMode.AUTO)
+    done = reaches(client, ran, PlanPhase.SUCCEEDED, seconds=120)
+    assert done.spec.approve_before is not None
+    came_back = bring_back(client, ran)
+    assert came_back.metadata.uid != done.metadata.uid
+    assert came_back.spec.approved
+    ended = reaches(client, ran, PlanPhase.ABORTED)
+    assert ended.status.message.startswith("aborted: it came back from a backup")
+    assert not any(move.state.succeeded for move in ended.status.moves)
+
+
 @pytest.mark.deep
 @pytest.mark.usefixtures("service")
 def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: KubeClient, pools: Pools) -> None:

@@ -1,14 +1,21 @@
 """What the operator does next follows from what it sees, and from nothing else."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
-from berth_operator.reservation.actions import DeletePlaceholder, DeleteReservation, ExtendHandover, Probe
+from berth_operator.reservation.actions import (
+    CreatePlaceholder,
+    DeletePlaceholder,
+    DeleteReservation,
+    ExtendHandover,
+    Probe,
+)
 from berth_operator.reservation.decide import Decision, decide
 from berth_operator.reservation.node_access import NodeAccess
 from berth_operator.reservation.observation import Guard, Observation, ProbeResult
@@ -441,6 +448,8 @@ class End:
 
 
 TWO = place(slot(SlotState.HELD, 0), slot(SlotState.HANDING_OVER, 1), replicas=2, ttl="10s")
+TIED = place(slot(SlotState.HELD), tasks=[task(nodes=["node-a"])])
+UNREADY = {"node-a": NodeAccess(is_ready=False)}
 ENDS = {
     "expired by its length: what is held goes, a pod that began to take its slot keeps it": End(
         seen=observe(
@@ -466,12 +475,17 @@ ENDS = {
         want=[("DeletePlaceholder", "place-web-0")],
     ),
     "the placeholder's node is gone: nobody waits for its kubelet": End(
-        seen=observe(HELD, placeholder(deleted="2026-11-21T12:00:01Z"), missing_nodes=frozenset({"node-a"})),
+        seen=observe(TIED, placeholder(deleted="2026-11-21T12:00:01Z"), missing_nodes=frozenset({"node-a"})),
         want_reason="NodeLost",
         want=[("DeletePlaceholder", "place-web-0")],
     ),
     "placeholder and node are gone": End(
-        seen=observe(HELD, missing_nodes=frozenset({"node-a"})), want_reason="NodeLost", want=[]
+        seen=observe(TIED, missing_nodes=frozenset({"node-a"})), want_reason="NodeLost", want=[]
+    ),
+    "the placeholder's node has not been ready for too long": End(
+        seen=observe(TIED, placeholder(), accesses=UNREADY, unready_seconds={"node-a": 300.0}),
+        want_reason="NodeLost",
+        want=[("DeletePlaceholder", "place-web-0")],
     ),
     "one lost slot ends all of them": End(
         seen=observe(
@@ -501,6 +515,35 @@ def test_ends(case: End) -> None:
 def test_a_placeholder_of_a_lost_node_is_deleted_without_waiting_for_a_kubelet() -> None:
     seen = observe(HELD, placeholder(), missing_nodes=frozenset({"node-a"}))
     assert decide_now(seen).actions == (DeletePlaceholder(placeholder(), at_once=True),)
+
+
+LOST_NODES: dict[str, dict[str, Any]] = {
+    "gone": {"missing_nodes": frozenset({"node-a"})},
+    "not ready for too long": {"accesses": UNREADY, "unready_seconds": {"node-a": 300.0}},
+}
+
+
+@pytest.mark.parametrize("lost", LOST_NODES.values(), ids=LOST_NODES)
+@pytest.mark.parametrize("nodes", [[], ["node-a", "node-b"]])
+def test_a_place_that_may_be_on_another_node_is_held_there(lost: dict[str, Any], nodes: list[str]) -> None:
+    held = place(slot(SlotState.HELD), tasks=[task(nodes=nodes)])
+    before = decide_now(observe(held, placeholder(), **lost))
+    assert before.status.state is not None
+    assert before.status.state.phase is ReservationPhase.PENDING
+    assert before.actions == (DeletePlaceholder(placeholder(), at_once=True),)
+    after = decide_now(observe(held, **lost))
+    assert [type(action) for action in after.actions] == [CreatePlaceholder]
+
+
+def test_a_node_that_is_not_ready_is_waited_for_until_it_counts_as_lost() -> None:
+    decision = decide_now(observe(TIED, placeholder(), accesses=UNREADY, unready_seconds={"node-a": 100.0}))
+    assert decision.status.state is not None
+    assert (decision.status.state.phase, decision.status.state.reason) == (ReservationPhase.PENDING, "NodeClosed")
+    assert decision.wake_seconds == pytest.approx(200.0)
+    ever = replace(SETTINGS, node_lost_seconds=0.0)
+    waiting = decide(observe(TIED, placeholder(), accesses=UNREADY, unready_seconds={"node-a": 1e6}), NOON, ever)
+    assert waiting.status.state is not None
+    assert waiting.status.state.phase is ReservationPhase.PENDING
 
 
 def test_a_place_that_is_given_back_to_nobody_is_so_without_waiting_for_a_kubelet() -> None:

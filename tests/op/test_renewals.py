@@ -174,8 +174,8 @@ STEPS = {
     ),
     "on a node that is gone nothing is held": Step(
         missing=frozenset({"node-a"}),
-        want_state=SlotState.LOST,
-        want=[("DeletePlaceholder", "place-web-0-next")],
+        want_state=SlotState.PENDING,
+        want=[("DeletePlaceholder", "place-web-0-next"), ("CreatePlaceholder", "0")],
     ),
 }
 

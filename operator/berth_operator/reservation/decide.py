@@ -49,6 +49,7 @@ class Decision:
 
 def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
     """Return the status and the actions for one Reservation."""
+    seen = seen.with_lost_nodes(settings.node_lost_seconds)
     views = view_slots(seen, settings.handover)
     if is_over(seen.reservation, now):
         views = tuple(map(count_bound_as_taken, views))
@@ -167,8 +168,16 @@ def _live_wakes(
         None if expiry is None else (expiry - now).total_seconds(),
         _probe_left(seen, views) or None,  # a probe that is due now is among the actions
         due_surveys(seen, views)[1],
+        *_losses_left(seen, settings),
         *renewals_left(seen, views, now, margin_seconds=settings.placeholders.deadline_margin_seconds),
     ]
+
+
+def _losses_left(seen: Observation, settings: OperatorSettings) -> Iterator[float]:
+    """Yield the seconds until each node that is not ready counts as lost."""
+    for unready_seconds in seen.unready_seconds.values():
+        if unready_seconds < settings.node_lost_seconds:
+            yield settings.node_lost_seconds - unready_seconds
 
 
 def _handover_wakes(views: tuple[SlotView, ...]) -> Iterator[float]:

@@ -74,6 +74,9 @@ class Observation:
     missing_nodes: frozenset[str] = frozenset()
     """Names of nodes of its slots that do not exist."""
 
+    unready_seconds: Mapping[str, float] = field(default_factory=dict)
+    """For how many attended seconds nodes of its slots have not been ready, by name."""
+
     accesses: Mapping[str, NodeAccess] = field(default_factory=dict)
     """Access rules by node name, for nodes of its slots that do not admit every pod."""
 
@@ -112,6 +115,11 @@ class Observation:
 
     unfenced: Mapping[str, str] = field(default_factory=dict)
     """Why a node whose capacity is awaited has no fence, by node name."""
+
+    def with_lost_nodes(self, lost_seconds: float) -> "Observation":
+        """Return the observation with nodes as missing that have not been ready for so long; 0: however long."""
+        lost = {node for node, seconds in self.unready_seconds.items() if lost_seconds and seconds >= lost_seconds}
+        return replace(self, missing_nodes=self.missing_nodes | lost) if lost else self
 
     def awaits_in_vain(self, placeholder: Pod) -> bool:
         """Return whether a placeholder awaits a node that is gone or admits no such pod.

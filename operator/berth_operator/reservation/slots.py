@@ -93,6 +93,8 @@ def view_slots(seen: Observation, settings: HandoverSettings) -> tuple[SlotView,
     slots_left = sum(view.slot.state is not SlotState.LOST for view in views)
     if slots_left >= seen.reservation.spec.wanted:
         views = tuple(_tolerate_loss(view) for view in views)
+    else:
+        views = tuple(_tolerate_loss(view) if _may_be_held_elsewhere(seen, view) else view for view in views)
     return tuple(_with_expected_times(seen, views)) if seen.surveys else views
 
 
@@ -136,6 +138,12 @@ def _needs_no_slot(owner: Pod, note: Assignment, placeholder: Pod | None) -> boo
     # taken the slot: its placeholder is gone, and only the word of that may come late.
     is_elsewhere = owner.spec.node_name not in {"", note.node}
     return is_elsewhere and placeholder is not None and not placeholder.is_terminating
+
+
+def _may_be_held_elsewhere(seen: Observation, view: SlotView) -> bool:
+    """Return whether a placeholder was lost with its node, and may be on another one."""
+    allowed = view.task.node_names
+    return view.failure is ReservationReason.NODE_LOST and (not allowed or not seen.missing_nodes.issuperset(allowed))
 
 
 def _tolerate_loss(view: SlotView) -> SlotView:
@@ -206,10 +214,10 @@ def _view_handover(seen: Observation, place: _Position, handover: Handover) -> S
             slot = _starting(slot) if _is_slow_to_start(handover, place.prior) else slot
         case HandoverStage.UNTRIED if handover.is_node_missing and not handover.has_timed_out:
             # A scheduler that has not reported yet may bind the pod elsewhere: the status says what comes of it.
-            slot = msgspec.structs.replace(slot, message=f"node {note.node} is gone")
+            slot = msgspec.structs.replace(slot, message=_why_lost(seen, note.node))
         case _ if handover.is_node_missing:
             failure = ReservationReason.NODE_LOST
-            slot = _lost(slot, failure, f"node {note.node} is gone", slot.node)
+            slot = _lost(slot, failure, _why_lost(seen, note.node), slot.node)
         case _ if handover.has_timed_out:
             text = f"pod {owner.key} was not bound to node {note.node} in time"
             slot = _lost(slot, ReservationReason.HANDOVER_TIMEOUT, text, slot.node)
@@ -277,7 +285,7 @@ def _view_placeholder(seen: Observation, place: _Position, placeholder: Pod | No
     slot = Slot(task=task.name, index=place.index, state=SlotState.PENDING)
     if placeholder is None:
         if prior is not None and prior.state is SlotState.HELD and prior.node in seen.missing_nodes:
-            lost_slot = _lost(slot, ReservationReason.NODE_LOST, f"node {prior.node} is gone", prior.node)
+            lost_slot = _lost(slot, ReservationReason.NODE_LOST, _why_lost(seen, prior.node), prior.node)
             return SlotView(lost_slot, task, failure=ReservationReason.NODE_LOST)
         return SlotView(slot, task)
     node = placeholder.spec.node_name
@@ -286,7 +294,7 @@ def _view_placeholder(seen: Observation, place: _Position, placeholder: Pod | No
         lost_slot = _lost(slot, ReservationReason.PREEMPTED, text, node)
         return SlotView(lost_slot, task, placeholder, failure=ReservationReason.PREEMPTED)
     if node in seen.missing_nodes:
-        lost_slot = _lost(slot, ReservationReason.NODE_LOST, f"node {node} is gone", node)
+        lost_slot = _lost(slot, ReservationReason.NODE_LOST, _why_lost(seen, node), node)
         return SlotView(lost_slot, task, placeholder, failure=ReservationReason.NODE_LOST)
     runs = placeholder.status.phase == "Running" and not placeholder.is_terminating and task.allows(node)
     why_closed = seen.why_closed(placeholder) if runs else ""
@@ -300,6 +308,13 @@ def _view_placeholder(seen: Observation, place: _Position, placeholder: Pod | No
         message=f"node {node} {why_closed}" if why_closed else "" if is_held else _why_pending(placeholder),
     )
     return SlotView(described, task, placeholder)
+
+
+def _why_lost(seen: Observation, node: str) -> str:
+    """Return what became of a missing node."""
+    if node not in seen.unready_seconds:
+        return f"node {node} is gone"
+    return f"node {node} has not been ready for so long that its places count as lost (--node-lost-seconds)"
 
 
 def _lost(slot: Slot, reason: ReservationReason, message: str, node: str) -> Slot:

@@ -650,6 +650,7 @@ class Cache:
                 successors=successors,
                 owners=tuple(sorted(owners, key=_age_order)),
                 missing_nodes=self._nodes.missing(concerned_nodes),
+                unready_seconds=self._nodes.unready_seconds(concerned_nodes),
                 accesses=self._nodes.accesses(concerned_nodes),
                 guards=self._nodes.guards(targets),
                 stage_ages=self._pods.stage_ages(pods, holders, now),

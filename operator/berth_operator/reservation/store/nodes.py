@@ -80,6 +80,7 @@ class NodeIndex:
     """Attended time, by which guards age."""
     _nodes: dict[str, GuardableNode] = field(default_factory=dict)
     _guarded_since: dict[str, float] = field(default_factory=dict)
+    _unready_since: dict[str, float] = field(default_factory=dict)
     _disregarded: set[str] = field(default_factory=set)
     """Names of nodes whose guard is being taken off."""
     _fenced: set[str] = field(default_factory=set)
@@ -110,6 +111,10 @@ class NodeIndex:
             self._of_control_plane[node_name] = node.is_labelled_control_plane
         else:
             self._of_control_plane.pop(node_name, None)
+        if node.access.is_ready:
+            self._unready_since.pop(node_name, None)
+        else:
+            self._unready_since.setdefault(node_name, self.seconds())
         deadline = node.guard_deadline
         if deadline is None:
             self._forget_guard(node_name)
@@ -121,6 +126,7 @@ class NodeIndex:
 
     def remove(self, name: str) -> None:
         self._nodes.pop(name, None)
+        self._unready_since.pop(name, None)
         self._of_control_plane.pop(name, None)
         self._forget_guard(name)
 
@@ -148,6 +154,11 @@ class NodeIndex:
     def missing(self, names: AbstractSet[str]) -> frozenset[str]:
         """Return the names that no node has."""
         return frozenset(names - self._nodes.keys())
+
+    def unready_seconds(self, names: AbstractSet[str]) -> dict[str, float]:
+        """Return for how long these nodes have not been ready, by name; ready nodes are left out."""
+        now = self.seconds()
+        return {node_name: now - self._unready_since[node_name] for node_name in names & self._unready_since.keys()}
 
     def of_control_plane(self) -> frozenset[str]:
         """Return the names of control-plane nodes."""
