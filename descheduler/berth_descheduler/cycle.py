@@ -54,6 +54,7 @@ from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.migration.plans.requests import REPLAN_TRIGGER
 from berth_descheduler.migration.replacement_trial.trial import ReplacementTrial
 from berth_descheduler.migration.validation.live_owners import read_owners
+from berth_descheduler.migration.validation.live_volumes import volume_refusals
 from berth_descheduler.migration.validation.pending_pods import pods_waiting_reason
 from berth_descheduler.migration.validation.plan_review import PlanValidator
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
@@ -501,6 +502,7 @@ class Cycle:
                 planner.scope.own_namespace,
                 read_owners=partial(read_owners, self._client, self._context.clock),
                 read_siblings=self._picture.siblings,
+                volume_refusals=partial(volume_refusals, self._client),
                 gone_at_once=planner.limits.waves.gone_of_controller,
             ),
             replacement_trial=trial,

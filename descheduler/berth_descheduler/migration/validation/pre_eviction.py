@@ -31,7 +31,8 @@ class PreEvictionCheck:
 
     Asks the rules whose answers change at any time, and the plan's pre-eviction filters. `read_gangs` returns the pods
     of a namespace with their groups, `read_owners` what makes a pod again, `read_siblings` what controls a pod and the
-    pods of its namespace, `read_snapshot` the whole cluster. `gone_at_once` pods of one controller may be gone at once.
+    pods of its namespace, `volume_refusals` why its volumes keep it, `read_snapshot` the whole cluster. `gone_at_once`
+    pods of one controller may be gone at once.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class PreEvictionCheck:
         *,
         read_owners: Callable[[Pod], Owners],
         read_siblings: Callable[[Pod], Snapshot],
+        volume_refusals: Callable[[Pod], tuple[Refusal, ...]] = lambda _: (),
         gone_at_once: int = MOVES_PER_CONTROLLER,
     ) -> None:
         self._own_namespace = own_namespace
         self._read_owners = read_owners
         self._read_siblings = read_siblings
+        self._volume_refusals = volume_refusals
         self._gone_at_once = gone_at_once
         self._plugins = plugins
         self._read_snapshot = read_snapshot
@@ -91,7 +94,8 @@ class PreEvictionCheck:
             refusals_without_place = () if has_place else self._refusals_without_place(pod)
             wishes = wish_refusals(pod, self._clock.now())
             of_owners = self._read_owners(pod).refusals(_without_own_mark(pod))
-            return (*refusals_without_place, *of_owners, *gang_refusals, *wishes, *self._ask_filters(pod))
+            of_volumes = self._volume_refusals(pod) if has_place else ()  # one without a place goes for good
+            return (*refusals_without_place, *of_owners, *of_volumes, *gang_refusals, *wishes, *self._ask_filters(pod))
         except (InputError, msgspec.ValidationError) as error:
             return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
 
