@@ -213,15 +213,15 @@ def _is_satisfied(requirement: LabelSelectorRequirement, labels: Mapping[str, st
             return _compares(value, requirement)
 
 
-def _compares(found: str | None, requirement: LabelSelectorRequirement) -> bool:
+def _compares(label_value: str | None, requirement: LabelSelectorRequirement) -> bool:
     """Return whether a label is greater or less than the value.
 
     Both must be integers of 64 bits.
     """
     compare = _COMPARISONS.get(requirement.operator)
-    if compare is None or found is None or len(requirement.values) != 1:
+    if compare is None or label_value is None or len(requirement.values) != 1:
         return False
-    number, limit = _integer(found), _integer(requirement.values[0])
+    number, limit = _integer(label_value), _integer(requirement.values[0])
     return number is not None and limit is not None and compare(number, limit)
 
 

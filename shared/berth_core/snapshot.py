@@ -515,12 +515,13 @@ class Snapshot:
         for obj in listed.objects:
             sorted_out.setdefault(_FIELDS[type(obj)], []).append(obj)
         pods = [listed_pod for listed_pod in listed.objects if isinstance(listed_pod, Pod)]
-        told = frozenset(stated)
-        there, known = set(map(kind_of, listed.objects)), told.union(known_kinds(listed.kinds))
-        missing, unread = missing_kinds(pods, there, known), unread_kinds(there, known)
+        stated_kinds = frozenset(stated)
+        present = set(map(kind_of, listed.objects))
+        known = stated_kinds.union(known_kinds(listed.kinds))
+        missing, unread = missing_kinds(pods, present, known), unread_kinds(present, known)
         fields: dict[str, Any] = {name: tuple(objects) for name, objects in sorted_out.items()}
         snapshot = cls(
-            missing=missing, unread=unread, stated=told, beside=listed.beside, read_at=listed.read_at, **fields
+            missing=missing, unread=unread, stated=stated_kinds, beside=listed.beside, read_at=listed.read_at, **fields
         )
         snapshot.check()
         return snapshot

@@ -185,7 +185,7 @@ CHANGES: Final[Mapping[str, tuple[RawObject, str]]] = {
     "a node": ({"nodeName": "n9"}, "nodeName is 'n9', whichever node has the place of web-1"),
     "a port of the node": (
         {"containers": [{**CONTAINER, "ports": [{"containerPort": 80, "hostPort": 8080}]}]},
-        "hostPort is 0.0.0.0:8080/TCP, which the pod that leaves does not have",
+        "hostPort is 8080/TCP, which the pod that leaves does not have",
     ),
     "a claim": (
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},

@@ -581,11 +581,11 @@ class _MakeRoomRun:
         no_cells = np.empty((0, 3), dtype=np.int64)
         return _Found(no_cells, no_cells, tuple(() for _ in self._wants))
 
-    def _move_tied_pods(self, found: _Found) -> _Found:
-        """Return what was found with more room, if pods that depend on others can be moved aside for it."""
+    def _move_tied_pods(self, room: _Found) -> _Found:
+        """Return the room, and more if pods that depend on others can be moved aside for it."""
         upper_bound = sum(map(self._most_of, self._wants))
-        if sum(map(len, found.places)) >= upper_bound:
-            return found
+        if sum(map(len, room.places)) >= upper_bound:
+            return room
         tied = TiedPods(
             self._problem,
             self._state,
@@ -596,9 +596,9 @@ class _MakeRoomRun:
             self._deadline,
         )
         if not tied.may_help:
-            return found
+            return room
         steps_before = self._state.steps
-        places = [list(want_places) for want_places in found.places]
+        places = [list(want_places) for want_places in room.places]
         for want, want_places in zip(self._wants, places, strict=True):
             for node in want_places:
                 tied.put(want, node)
@@ -620,10 +620,10 @@ class _MakeRoomRun:
         if not tied.withdraw_arrivals():
             for step in steps_before:
                 self._state.move(step.pod, step.target)
-            return found
+            return room
         added_steps = self._state.steps[len(steps_before) :]
-        ejections = np.concatenate([found.ejections, ejections_of(self._packing, added_steps)])
-        return replace(found, ejections=ejections, places=tuple(map(tuple, places)))
+        ejections = np.concatenate([room.ejections, ejections_of(self._packing, added_steps)])
+        return replace(room, ejections=ejections, places=tuple(map(tuple, places)))
 
     def _keeps_what_was_found(self, better: _Found, found: _Found) -> bool:
         """Return whether a solution keeps all the room that was found.

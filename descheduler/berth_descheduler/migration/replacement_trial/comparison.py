@@ -6,6 +6,7 @@ from typing import Any, Final
 from berth_core import Pod, PodSpec, PodTemplate, effective_requests, template_differences
 from berth_core.decoding import convert
 from berth_core.snapshot import RawObject
+from berth_descheduler.planner.owners.templates import host_ports
 
 _OF_A_PLACE: Final = {
     "persistentVolumeClaim": "claimName",
@@ -67,17 +68,12 @@ def _of_node(replacement: RawObject, old_pod: RawObject) -> Iterator[str]:
 
 
 def _of_ports(spec: RawObject, old_spec: RawObject) -> Iterator[str]:
-    further_ports = sorted(set(_host_ports(spec)).difference(_host_ports(old_spec)))
+    further_ports = sorted(host_ports(convert(spec, PodSpec)) - host_ports(convert(old_spec, PodSpec)))
     if further_ports:
-        yield f"hostPort is {', '.join(further_ports)}, which the pod that leaves does not have"
-
-
-def _host_ports(spec: RawObject) -> Iterator[str]:
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        for port in container.get("ports") or ():
-            if port.get("hostPort"):
-                address = port.get("hostIP") or "0.0.0.0"  # noqa: S104 - what the API means by none, not bound here
-                yield f"{address}:{port['hostPort']}/{port.get('protocol') or 'TCP'}"
+        ports = ", ".join(
+            f"{f'{address}:' if address else ''}{port}/{protocol}" for port, protocol, address in further_ports
+        )
+        yield f"hostPort is {ports}, which the pod that leaves does not have"
 
 
 def _of_volumes(spec: RawObject, old_spec: RawObject) -> Iterator[str]:

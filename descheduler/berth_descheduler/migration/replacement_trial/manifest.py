@@ -41,16 +41,21 @@ def old_revision(stateful_set: RawObject, raw_pod: RawObject) -> str:
 
     Raises `ValueError` for a pod without an ordinal.
     """
-    ordinal_of(stateful_set, raw_pod)
-    is_kept = takes_current_revision(convert(stateful_set, Workload), convert(raw_pod, Pod))
+    owner, pod = convert(stateful_set, Workload), convert(raw_pod, Pod)
+    _require_ordinal(owner, pod)
+    is_kept = takes_current_revision(owner, pod)
     return str((stateful_set.get("status") or {}).get("currentRevision") or "") if is_kept else ""
 
 
 def ordinal_of(stateful_set: RawObject, raw_pod: RawObject) -> int:
     """Return a pod's ordinal; raises `ValueError` where its name has none."""
-    ordinal = statefulsets.ordinal_of(convert(stateful_set, Workload), convert(raw_pod, Pod))
+    return _require_ordinal(convert(stateful_set, Workload), convert(raw_pod, Pod))
+
+
+def _require_ordinal(stateful_set: Workload, pod: Pod) -> int:
+    ordinal = statefulsets.ordinal_of(stateful_set, pod)
     if ordinal is None:
-        name, set_name = raw_pod["metadata"]["name"], stateful_set["metadata"]["name"]
+        name, set_name = pod.metadata.name, stateful_set.metadata.name
         raise ValueError(f"the name {name} has no ordinal of the StatefulSet {set_name}")
     return ordinal
 

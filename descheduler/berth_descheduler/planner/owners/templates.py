@@ -32,6 +32,8 @@ from berth_core.objects import RawQuantity
 VPA_ANNOTATIONS: Final = ("vpaUpdates", "vpaInPlaceUpdated")
 """On pods whose requests a VerticalPodAutoscaler has set, at admission or in place."""
 
+_EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - what the API means by none, not bound here
+
 _OF_VPA: Final = frozenset({"cpu", "memory"})
 
 
@@ -204,7 +206,7 @@ def _other_system(asked: PodSpec, held: PodSpec, *, is_other_revision: bool) -> 
 
 def _further_things_of_the_node(asked: PodSpec, held: PodSpec) -> Iterator[str]:
     """Yield which ports and devices of a node the replacement needs beside the pod's."""
-    for port, protocol, address in sorted(_host_ports(asked) - _host_ports(held)):
+    for port, protocol, address in sorted(host_ports(asked) - host_ports(held)):
         yield f"needs the host port {f'{address}:' if address else ''}{port}/{protocol}"
     claims = {claim.get("name") for claim in held.resource_claims}
     for claim in asked.resource_claims:
@@ -220,10 +222,13 @@ def _further_volumes(asked: PodSpec, held: PodSpec) -> Iterator[str]:
             yield f"mounts the {tie}"
 
 
-def _host_ports(spec: PodSpec) -> set[tuple[int, str, str]]:
-    """Return the ports of a node that a pod needs; with the host's network these are all of its own."""
+def host_ports(spec: PodSpec) -> set[tuple[int, str, str]]:
+    """Return port, protocol and address of a node that a pod needs, "" for every address.
+
+    With the host's network these are all of its ports.
+    """
     return {
-        (number, port.protocol or "TCP", port.host_ip)
+        (number, port.protocol or "TCP", "" if port.host_ip == _EVERY_ADDRESS else port.host_ip)
         for container in (*spec.containers, *spec.init_containers)
         for port in container.ports
         if (number := port.host_port or (port.container_port if spec.host_network else None))
