@@ -32,7 +32,7 @@ from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, budg
 from berth_descheduler.planner.simulation import Cluster, NodeTies, PodPresence, State, VolumeIndex, node_part
 from berth_descheduler.planner.simulation.node_fit import NodeSets, bits_of, flags_of, target_refusal
 from berth_descheduler.planner.simulation.pod_classes import PodClass, PodClasses
-from berth_descheduler.planner.simulation.topology import (
+from berth_descheduler.planner.simulation.pod_terms import (
     Match,
     TermReader,
     is_everything,

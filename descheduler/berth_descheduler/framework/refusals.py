@@ -97,6 +97,9 @@ class RefusalReason(StrEnum):
     """As many pods of the controller are gone or not Ready as may be at once, and this one is Ready."""
     SEVERAL_BUDGETS = "SeveralBudgets", Refuser.POD
     """Several disruption budgets select the pod, and the API server then refuses every eviction."""
+    TOO_MANY_RULES = "TooManyRules", Refuser.POD
+    """The budgets, affinities and spread constraints of the pod's namespace ask a plan for more comparisons than it
+    makes."""
     NAMESPACE_NOT_EVICTABLE = "NamespaceNotEvictable", Refuser.POD
     """The arguments exclude the pod's namespace."""
     PLACEHOLDER = "Placeholder", Refuser.POD

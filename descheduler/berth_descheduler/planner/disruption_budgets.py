@@ -8,49 +8,134 @@ budget's `unhealthyPodEvictionPolicy` is `AlwaysAllow`.
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
-from berth_core import PlannedMove, Pod, PodDisruptionBudget, Snapshot, deployment_name, matches_labels
+from berth_core import LabelSelector, PlannedMove, Pod, PodDisruptionBudget, Snapshot, deployment_name, matches_labels
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.availability import Availability
+
+MAX_COMPARISONS: Final = 100_000
+"""Of selectors' parts with the label sets of one namespace; 1,000 label sets and 50 budgets of `NotIn` are as many."""
 
 _ALWAYS_ALLOW: Final = "AlwaysAllow"
 _SURGE_HELPS: Final = frozenset({RefusalReason.BUDGET_EXHAUSTED, RefusalReason.TOO_FEW_READY})
 """Why a pod stays that may leave once its replacement is Ready."""
 
 
+_Labels: TypeAlias = frozenset[tuple[str, str]]
+_Asked: TypeAlias = tuple[str, str, str | None]
+"""A namespace, a label's key, and the value that a selector asks of it; None for any value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """The budgets of a namespace whose selectors are equal."""
+
+    selector: LabelSelector
+    budget_indices: list[int]
+
+    @property
+    def cost(self) -> int:
+        """Return how much is compared to learn whether the selector selects a label set."""
+        expressions = self.selector.match_expressions
+        return 1 + len(self.selector.match_labels) + sum(1 + len(expression.values) for expression in expressions)
+
+
 class DisruptionBudgets:
-    """The budgets of a snapshot by namespace, and by a label that their selectors ask for."""
+    """The budgets of a snapshot by namespace, and by a label that their selectors ask for.
 
-    def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+    A selector is compared once with each label set. A tenant can multiply both, so a namespace in which more would be
+    compared than `MAX_COMPARISONS` is crowded: nothing is compared there, and its pods stay.
+    """
+
+    def __init__(self, budgets: Iterable[PodDisruptionBudget], pods: Iterable[Pod] = ()) -> None:
+        """Read the budgets; `pods` are those that will be asked about."""
         self._budgets = tuple(budgets)
-        self._asking: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-        """Each budget is listed once, under the label for which fewest budgets ask; under none if it asks for none."""
-
-        number = Counter(pair for budget in self._budgets for pair in _pairs(budget))
+        self._of_namespace: dict[str, list[_Selection]] = {}
+        self._asking: defaultdict[_Asked, list[_Selection]] = defaultdict(list)
+        """Each selection is listed once, under what it asks for that fewest others ask for; alternatives under each."""
+        self._unasking: defaultdict[str, list[_Selection]] = defaultdict(list)
+        """The selections that name no label which a selected pod must have."""
+        self._covering: dict[tuple[str, _Labels], tuple[PodDisruptionBudget, ...]] = {}
+        selections: dict[tuple[str, bytes], _Selection] = {}
         for index, budget in enumerate(self._budgets):
-            rarest = min(_pairs(budget), key=lambda pair: number[pair], default=())
-            self._asking[budget.metadata.namespace, *rarest].append(index)
+            if (selector := budget.spec.selector) is None:
+                continue  # it selects nothing
+            namespace = budget.metadata.namespace
+            key = namespace, msgspec.json.encode(selector, order="sorted")
+            if key not in selections:
+                selections[key] = _Selection(selector, [])
+                self._of_namespace.setdefault(namespace, []).append(selections[key])
+            selections[key].budget_indices.append(index)
+        number = Counter(
+            (namespace, *asked)
+            for namespace, several in self._of_namespace.items()
+            for selection in several
+            for alternatives in _asked_labels(selection.selector)
+            for asked in alternatives
+        )
+        for namespace, several in self._of_namespace.items():
+            for selection in several:
+                rarest = min(
+                    _asked_labels(selection.selector),
+                    key=lambda alternatives: sum(number[namespace, *asked] for asked in alternatives),
+                    default=None,
+                )
+                if rarest is None:
+                    self._unasking[namespace].append(selection)
+                for asked in set(rarest or ()):
+                    self._asking[namespace, *asked].append(selection)
+        self.crowded: Mapping[str, Refusal] = self._find_crowded(pods) if self._of_namespace else {}
+        """The namespaces in which no selector is compared, each with the reason for which its pods stay."""
+
+    def _find_crowded(self, pods: Iterable[Pod]) -> dict[str, Refusal]:
+        label_sets: defaultdict[str, set[_Labels]] = defaultdict(set)
+        for pod in pods:
+            if pod.metadata.namespace in self._of_namespace:
+                label_sets[pod.metadata.namespace].add(frozenset(pod.metadata.labels.items()))
+        costs = {asked: sum(selection.cost for selection in asking) for asked, asking in self._asking.items()}
+        crowded = {}
+        for namespace, sets in label_sets.items():
+            comparisons = len(sets) * sum(selection.cost for selection in self._unasking[namespace])
+            for labels in sets:
+                comparisons += sum(costs.get((namespace, *asked), 0) for asked in _asked_by(labels))
+            if comparisons > MAX_COMPARISONS:
+                text = (
+                    f"the disruption budgets of the namespace {namespace} ask for {comparisons} comparisons with its "
+                    f"pods' labels, and a plan makes {MAX_COMPARISONS} at most"
+                )
+                crowded[namespace] = Refusal(RefusalReason.TOO_MANY_RULES, text)
+        return crowded
 
     def covering(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
-        """Return the budgets whose selector selects a pod."""
-        namespace, labels, asking = pod.metadata.namespace, pod.metadata.labels, self._asking
-        budget_indices = [*asking.get((namespace,), ())]
-        for pair in labels.items():
-            budget_indices += asking.get((namespace, *pair), ())
-        if not budget_indices:
+        """Return the budgets whose selector selects a pod; none in a crowded namespace, where that is not known."""
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels
+        if namespace not in self._of_namespace or namespace in self.crowded:
             return ()
-        asking_budgets = (self._budgets[index] for index in sorted(budget_indices))
-        return tuple(budget for budget in asking_budgets if matches_labels(budget.spec.selector, labels))
+        label_set = frozenset(labels.items())
+        covering_budgets = self._covering.get((namespace, label_set))
+        if covering_budgets is None:
+            candidates = [*self._unasking.get(namespace, ())]
+            for asked in _asked_by(label_set):
+                candidates += self._asking.get((namespace, *asked), ())
+            selecting = (selection for selection in candidates if matches_labels(selection.selector, labels))
+            indices = sorted({index for selection in selecting for index in selection.budget_indices})
+            covering_budgets = tuple(self._budgets[index] for index in indices)
+            self._covering[namespace, label_set] = covering_budgets
+        return covering_budgets
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Return why the API server would refuse to evict a pod now.
 
         None if it would evict the pod.
         """
+        if (crowded := self.crowded.get(pod.metadata.namespace)) is not None:
+            return crowded
         budgets = self.covering(pod)
         if len(budgets) > 1:
             names = ", ".join(sorted(budget_key(budget) for budget in budgets))
@@ -76,18 +161,22 @@ def with_surges(snapshot: Snapshot, but: Collection[str] = ()) -> Snapshot:
     budgets = snapshot.disruption_budgets
     if not budgets:
         return snapshot
-    budgets_by_label = DisruptionBudgets(budgets)
+    budgets_by_label = DisruptionBudgets(budgets, snapshot.pods)
+    crowded = budgets_by_label.crowded
     staying_pods = (pod for pod in snapshot.pods if not has_deployment(pod) or pod.key in but)
     kept = {budget_key(covering_budget) for pod in staying_pods for covering_budget in budgets_by_label.covering(pod)}
     return dataclasses.replace(
         snapshot,
-        disruption_budgets=tuple(budget if budget_key(budget) in kept else _allowing_one(budget) for budget in budgets),
+        disruption_budgets=tuple(
+            budget if budget.metadata.namespace in crowded or budget_key(budget) in kept else _allowing_one(budget)
+            for budget in budgets
+        ),
     )
 
 
 def pods_needing_surge(snapshot: Snapshot, moves: Iterable[PlannedMove]) -> tuple[Pod, ...]:
     """Return the moved pods that their budgets, or controllers that lack pods, keep from being evicted first."""
-    budgets = DisruptionBudgets(snapshot.disruption_budgets)
+    budgets = DisruptionBudgets(snapshot.disruption_budgets, snapshot.pods)
     availability = Availability(snapshot.pods, snapshot.workloads)
     moved_keys = {f"{move.namespace}/{move.pod}" for move in moves}
     refusals = (
@@ -108,8 +197,25 @@ def with_reasons_not_to_surge(refused: Iterable[Refused], reasons: Mapping[str, 
     return tuple(map(said, refused))
 
 
-def _pairs(budget: PodDisruptionBudget) -> Iterable[tuple[str, str]]:
-    return () if budget.spec.selector is None else budget.spec.selector.match_labels.items()
+def _asked_labels(selector: LabelSelector) -> list[tuple[tuple[str, str | None], ...]]:
+    """Return what a selector asks for: of each entry a selected pod has one of the labels, None is any value."""
+    asked: list[tuple[tuple[str, str | None], ...]] = [(pair,) for pair in selector.match_labels.items()]
+    for expression in selector.match_expressions:
+        match expression.operator:
+            case "In":
+                asked.append(tuple((expression.key, label_value) for label_value in expression.values))
+            case "Exists":
+                asked.append(((expression.key, None),))
+            case _:
+                pass  # pods without the label may be selected
+    return asked
+
+
+def _asked_by(labels: _Labels) -> Iterator[tuple[str, str | None]]:
+    """Yield under what the selections are listed that may select a label set."""
+    for key, label_value in labels:
+        yield key, label_value
+        yield key, None
 
 
 def has_deployment(pod: Pod) -> bool:

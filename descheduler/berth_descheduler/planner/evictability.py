@@ -61,7 +61,7 @@ class Evictability:
         self._namespaces = namespaces or EvictableNamespaces()
         self._own_namespace = own_namespace
         self._max_grace = max_grace
-        self.budgets = DisruptionBudgets(snapshot.disruption_budgets)
+        self.budgets = DisruptionBudgets(snapshot.disruption_budgets, snapshot.pods)
         self._owners = Owners(snapshot, now)
         self._checks: tuple[Callable[[Pod], Refusals], ...] = (
             self._kind_refusals,

@@ -306,7 +306,10 @@ class Problem:
         refusals: dict[PodIndex, Refusal] = {}
         cluster = self.cluster
         volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
-        of_class = [_class_refusals(pod_class, volume_index) for pod_class in cluster.classes]
+        of_class = [
+            (*_class_refusals(pod_class, volume_index), *_as_tuple(cluster.crowded.get(pod_class.namespace)))
+            for pod_class in cluster.classes
+        ]
         refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.run.now))
         refusing_rules = [rule for rule in self.rules if answers(rule, "pod_refusal")]
         for index, placed_pod in enumerate(cluster.pods):
@@ -405,6 +408,10 @@ def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal,
     unreadable_requests = (Refusal(RefusalReason.POD_DATA_ODD, pods.odd),) if pods.odd else ()
     volumes = volume_index.volumes_of(pods)
     return (*unreadable_requests, volumes) if isinstance(volumes, Refusal) else unreadable_requests
+
+
+def _as_tuple(refusal: Refusal | None) -> tuple[Refusal, ...]:
+    return () if refusal is None else (refusal,)
 
 
 def known_namespaces(snapshot: Snapshot) -> frozenset[str]:

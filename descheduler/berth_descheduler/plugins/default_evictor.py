@@ -280,7 +280,7 @@ def _claim_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
 
 
 def _budget_check(view: ClusterView) -> _Check:
-    budgets = DisruptionBudgets(view.snapshot.disruption_budgets)
+    budgets = DisruptionBudgets(view.snapshot.disruption_budgets, view.snapshot.pods)
 
     def check(pod: Pod) -> Iterator[Refusal]:
         if not budgets.covering(pod):

@@ -152,7 +152,7 @@ def _keeping_pods(snapshot: Snapshot, now: datetime | None) -> Iterator[tuple[Po
     namespaces |= {
         budget.metadata.namespace for budget in snapshot.disruption_budgets if not disruptions_allowed(budget)
     }
-    budgets = DisruptionBudgets(snapshot.disruption_budgets if namespaces else ())
+    budgets = DisruptionBudgets(snapshot.disruption_budgets if namespaces else (), snapshot.pods)
     of_groups = {node.metadata.name for node in snapshot.nodes if _belongs_to_group(node)} if namespaces else set()
     for pod in snapshot.pods:  # nearly all of them are passed over by the first line
         is_marked = DO_NOT_DISRUPT in pod.metadata.annotations or DO_NOT_EVICT in pod.metadata.annotations

@@ -3,7 +3,7 @@
 What is odd about the data is said here, not repaired.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -48,6 +48,7 @@ from berth_core import (
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.framework.rules import MOST_OF_BUDGET, Budget
+from berth_descheduler.planner.simulation.crowded_namespaces import find_crowded_namespaces
 from berth_descheduler.planner.simulation.platforms import Platforms
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses
 from berth_descheduler.planner.simulation.volumes import attach_columns
@@ -311,6 +312,12 @@ class Cluster:
     def has_odd_pods(self) -> bool:
         """Return whether there are pods whose requests cannot be read."""
         return any(pod_class.odd for pod_class in self.classes)
+
+    @cached_property
+    def crowded(self) -> Mapping[str, Refusal]:
+        """Return the namespaces whose terms are too many to count, each with the reason for which its pods stay."""
+        pods_of = Counter(placed_pod.class_index for placed_pod in self.pods)
+        return find_crowded_namespaces(self.classes, pods_of, len(self.nodes), self.snapshot.own_namespace)
 
     @cached_property
     def column(self) -> Mapping[str, int]:

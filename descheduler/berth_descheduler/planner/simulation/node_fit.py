@@ -164,6 +164,7 @@ class NodeSets:
         self._nodes = nodes
         self.every = (1 << len(nodes)) - 1
         self._by_label: dict[str, dict[str | None, int]] = {}
+        self._keys = frozenset(key for node in nodes for key in node.metadata.labels)
         self._known: dict[Hashable, int] = {}
         self._names = self._grouped(lambda node: node.metadata.name)
         self._taints = self._grouped(lasting_taints)
@@ -259,6 +260,8 @@ class NodeSets:
 
     def _values(self, key: str) -> dict[str | None, int]:
         """Return the nodes by their value of a label, under None those without it."""
+        if key not in self._keys:  # pods name as many keys as they like, and nodes have few
+            return {None: self.every}
         if key not in self._by_label:
             self._by_label[key] = self._grouped(lambda node: node.metadata.labels.get(key))
         return self._by_label[key]
@@ -316,7 +319,7 @@ class NodeFit:
     def of_class(self, class_index: ClassIndex) -> Refusal | None:
         """Return why pods of a class go nowhere.
 
-        The reason is what is not known of their volumes, or a selector that cannot be read.
+        The reason is what is not known of their volumes, a selector that cannot be read, or a crowded namespace.
         """
         return self._unknown.get(class_index)
 
@@ -377,6 +380,8 @@ class NodeFit:
             volumes = ()
         if why_invalid := why_invalid_selectors(pods.example.spec):
             self._unknown[pods.index] = Refusal(RefusalReason.POD_DATA_ODD, why_invalid)
+        if (crowded := self._cluster.crowded.get(pods.namespace)) is not None:
+            self._unknown[pods.index] = crowded
         spec = node_part(pods.example.spec)
         tie = pods.platforms
         platforms = (tie.platforms, sorted(tie.selected)) if tie is not None else None

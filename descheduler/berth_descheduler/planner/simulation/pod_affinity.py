@@ -21,19 +21,18 @@ from berth_core import (
 )
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
+from berth_descheduler.planner.simulation.crowded_namespaces import terms_beyond
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex
-from berth_descheduler.planner.simulation.topology import (
-    ClassLinks,
-    DomainCounts,
+from berth_descheduler.planner.simulation.pod_terms import (
     LabelIndex,
     Match,
     PodTerm,
     TermReader,
-    Weight,
     required_affinity,
     required_anti_affinity,
     resolve_term,
 )
+from berth_descheduler.planner.simulation.topology import ClassLinks, DomainCounts, Weight
 
 _SURE: Final = Weight(sure=1, possible=1)
 _POSSIBLE: Final = Weight(sure=0, possible=1)
@@ -68,8 +67,11 @@ class InterPodAffinity:
         """Per class: the pods that keep away from it, or from the placeholder that goes before it."""
         self._placeholder_anti_affinity: list[DomainCounts] = []
         self.links = ClassLinks()
+        self._topology_keys = frozenset(key for node in cluster.nodes for key in node.metadata.labels)
         for pods in cluster.classes:
-            self._read_class(pods.index)
+            if pods.namespace not in cluster.crowded:
+                self._read_class(pods.index)
+        self._read_crowded()
         for placed_pod in cluster.pods if self._counted else ():
             self._count(placed_pod, 1)
 
@@ -111,6 +113,8 @@ class InterPodAffinity:
         standing: dict[ClassIndex, Hashable] = {}
         for class_index, tying_counts in ties.items():
             affinity = self._affinity.get(class_index)
+            if self._cluster.classes[class_index].namespace in self._cluster.crowded:
+                continue
             is_counted = any(counts in changing for counts, _ in self._counted.get(class_index, ()))
             if tying_counts.isdisjoint(changing) and not is_counted and not (affinity and affinity.matches_itself):
                 affinity_key = frozenset(map(id, affinity.domain_counts)) if affinity else frozenset()
@@ -191,6 +195,34 @@ class InterPodAffinity:
             self._add_others(holders, term)
         self.links.add(term.key, index, lambda: self._meant_by([term]))
 
+    def _read_crowded(self) -> None:
+        """Keep all pods that a crowded namespace's anti-affinity may mean out of the domains of those that have it.
+
+        That is more than they ask for, and no more than a tenant can have with a single term. Their terms within their
+        own namespace do not matter, since the pods there stay.
+        """
+        meant_namespaces: defaultdict[str, set[str | None]] = defaultdict(set)
+        """By topology key; None is every namespace."""
+        counts_by_key: dict[str, DomainCounts] = {}
+        for pods in self._cluster.classes if self._cluster.crowded else ():
+            if pods.namespace not in self._cluster.crowded:
+                continue
+            terms = [term for term in terms_beyond(pods) if term.topology_key in self._topology_keys]
+            for term in terms:
+                meant_namespaces[term.topology_key] |= (
+                    {None} if term.namespace_selector is not None else term.namespaces
+                )
+            for topology_key in sorted({term.topology_key for term in terms}):
+                counts_by_key[topology_key], _ = self._counts_of("crowded", topology_key.encode(), topology_key)
+                self._counted[pods.index].append((counts_by_key[topology_key], _SURE))
+        for topology_key, counts in counts_by_key.items():
+            meant = meant_namespaces[topology_key]
+            for pods in self._cluster.classes:
+                if None in meant or pods.namespace in meant:
+                    self._others_anti_affinity[pods.index].append(counts)
+            if not meant.isdisjoint({None, DEFAULT_NAMESPACE}):
+                self._placeholder_anti_affinity.append(counts)
+
     def _add_others(self, holders: DomainCounts, term: PodTerm) -> None:
         for other_class in self._index.candidates(term.selector):
             if self._match(term, other_class) is not Match.NO:
@@ -219,6 +251,8 @@ class InterPodAffinity:
         known_counts = self._shared.get((kind, key))
         if known_counts is not None:
             return known_counts, False
+        if topology_key not in self._topology_keys:  # pods name as many keys as they like: these share a list
+            topology_key = ""
         if topology_key not in self._domains:
             self._domains[topology_key] = [node.metadata.labels.get(topology_key) for node in self._cluster.nodes]
         new_counts = DomainCounts(self._domains[topology_key])

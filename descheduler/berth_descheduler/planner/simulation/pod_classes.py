@@ -30,10 +30,7 @@ SPREAD_HARD: Final = "DoNotSchedule"
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostPort:
-    """A port that a pod takes of its node.
-
-    Two of the same protocol and number conflict if one address covers the other.
-    """
+    """A port that a pod takes of its node."""
 
     protocol: str
     port: int
@@ -41,9 +38,13 @@ class HostPort:
 
     def conflicts(self, other: "HostPort") -> bool:
         """Return whether both cannot be taken on one node."""
-        if (self.protocol, self.port) != (other.protocol, other.port):
-            return False
-        return self.address == other.address or ANY_ADDRESS in {self.address, other.address}
+        same_port = (self.protocol, self.port) == (other.protocol, other.port)
+        return same_port and covers_address(self.address, other.address)
+
+
+def covers_address(address: str, other: str) -> bool:
+    """Return whether two pods cannot take one port of a node on these addresses."""
+    return address == other or ANY_ADDRESS in {address, other}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 It keeps free amounts, ports and the pods' nodes.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.node_fit import NodeFit
 from berth_descheduler.planner.simulation.pod_affinity import InterPodAffinity
-from berth_descheduler.planner.simulation.pod_classes import ClassIndex, HostPort
+from berth_descheduler.planner.simulation.pod_classes import ClassIndex, covers_address
 from berth_descheduler.planner.simulation.topology import PodTopologySpread
 
 
@@ -46,7 +47,8 @@ class State:
         self.topology_spread = PodTopologySpread(cluster, self.node_fit, [NodeIndex(node) for node in tainted])
         self.node_of: list[NodeIndex] = [placed_pod.node for placed_pod in cluster.pods]
         self.free: list[list[int]] = [list(row) for row in cluster.capacity]  # (nodes, resources)
-        self._ports: list[dict[HostPort, int]] = [{} for _ in cluster.nodes]
+        self._ports: list[dict[tuple[str, int], Counter[str]]] = [{} for _ in cluster.nodes]
+        """The pods of each node that hold a port, by protocol and number, and then by address."""
         self._steps: list[Step] = []
         self._lacks: dict[tuple[int, ...], Refusal] = {}
         """The refusals for want of resources, by the columns of which there is too little."""
@@ -151,8 +153,10 @@ class State:
         return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=names[0])
 
     def _port_conflict(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
-        for wanted_port in self.cluster.classes[class_index].host_ports:
-            if any(wanted_port.conflicts(taken_port) for taken_port in self._ports[node]):
+        taken_ports = self._ports[node]
+        for wanted_port in self.cluster.classes[class_index].host_ports if taken_ports else ():
+            addresses = taken_ports.get((wanted_port.protocol, wanted_port.port), ())
+            if any(covers_address(wanted_port.address, taken_address) for taken_address in addresses):
                 text = f"host port {wanted_port.port}/{wanted_port.protocol} is taken"
                 return Refusal(RefusalReason.HOST_PORT, text)
         return None
@@ -181,6 +185,10 @@ class State:
     def _hold_ports(self, class_index: ClassIndex, node: NodeIndex, times: int) -> None:
         ports = self._ports[node]
         for port in self.cluster.classes[class_index].host_ports:
-            ports[port] = ports.get(port, 0) + times
-            if ports[port] == 0:
-                del ports[port]
+            key = port.protocol, port.port
+            addresses = ports.setdefault(key, Counter())
+            addresses[port.address] += times
+            if not addresses[port.address]:
+                del addresses[port.address]
+            if not addresses:
+                del ports[key]

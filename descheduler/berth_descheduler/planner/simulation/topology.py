@@ -1,152 +1,18 @@
 """Counts of matching pods by domain of a topology, and the spread constraints that keep pods off a node."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Final, TypeAlias
 
 import msgspec
 
-from berth_core import (
-    Affinity,
-    LabelSelector,
-    LabelSelectorRequirement,
-    Namespace,
-    PodAffinityTerm,
-    TopologySpreadConstraint,
-    matches_labels,
-)
+from berth_core import LabelSelector, TopologySpreadConstraint, matches_labels
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
 from berth_descheduler.planner.simulation.node_fit import NodeFit, flags_of
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
-
-
-class Match(Enum):
-    """Whether a pod is meant by a term."""
-
-    NO = auto()
-    UNKNOWN = auto()
-    """The pod's namespace, and so its labels, is not in the snapshot."""
-    YES = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class PodTerm:
-    """The pods of some namespaces that a selector selects, within one topology."""
-
-    topology_key: str
-    selector: LabelSelector | None
-    namespaces: frozenset[str]
-    namespace_selector: LabelSelector | None
-
-    @property
-    def key(self) -> bytes:
-        """Return what is equal for equal terms."""
-        parts = (self.topology_key, self.selector, sorted(self.namespaces), self.namespace_selector)
-        return msgspec.json.encode(parts, order="sorted")
-
-
-class LabelIndex:
-    """Finds the classes that a selector may select by their labels.
-
-    An index by label pairs spares a look at every class.
-    """
-
-    def __init__(self, classes: Sequence[PodClass]) -> None:
-        self._all = tuple(pods.index for pods in classes)
-        self._with_pair: defaultdict[tuple[str, str], list[ClassIndex]] = defaultdict(list)
-        for pods in classes:
-            for pair in pods.labels.items():
-                self._with_pair[pair].append(pods.index)
-
-    def candidates(self, selector: LabelSelector | None) -> Sequence[ClassIndex]:
-        """Return the candidate classes of a selector, in order.
-
-        Every class that the selector selects is among them.
-        """
-        if selector is None:
-            return ()
-        pairs = [*selector.match_labels.items()]
-        single_valued = (
-            expression
-            for expression in selector.match_expressions
-            if expression.operator == "In" and len(expression.values) == 1
-        )
-        pairs += [(expression_alone.key, expression_alone.values[0]) for expression_alone in single_valued]
-        classes_by_pair = (self._with_pair.get(pair, ()) for pair in pairs)
-        return min(classes_by_pair, key=len, default=self._all)
-
-
-class TermReader:
-    """Matches pods against terms; knows the labels of the snapshot's namespaces."""
-
-    def __init__(self, namespaces: Iterable[Namespace]) -> None:
-        self._labels = {namespace.metadata.name: namespace.metadata.labels for namespace in namespaces}
-
-    def match(self, term: PodTerm, namespace: str, labels: Mapping[str, str]) -> Match:
-        """Return whether a pod of a namespace and with labels is meant."""
-        if not matches_labels(term.selector, labels):
-            return Match.NO
-        return self._match_namespace(term, namespace)
-
-    def _match_namespace(self, term: PodTerm, namespace: str) -> Match:
-        if namespace in term.namespaces:
-            return Match.YES
-        selector = term.namespace_selector
-        if selector is None:
-            return Match.NO
-        if is_everything(selector):
-            return Match.YES
-        namespace_labels = self._labels.get(namespace)
-        if namespace_labels is None:
-            return Match.UNKNOWN
-        return Match.YES if matches_labels(selector, namespace_labels) else Match.NO
-
-
-def required_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
-    """Return the terms of a required pod affinity as written."""
-    pod_affinity = affinity.pod_affinity if affinity else None
-    return pod_affinity.required_during_scheduling_ignored_during_execution if pod_affinity else ()
-
-
-def required_anti_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
-    """Return the terms of a required pod anti-affinity as written."""
-    pod_anti_affinity = affinity.pod_anti_affinity if affinity else None
-    return pod_anti_affinity.required_during_scheduling_ignored_during_execution if pod_anti_affinity else ()
-
-
-def resolve_term(written: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:
-    """Return a term resolved for a pod's namespace and labels.
-
-    `matchLabelKeys` and `mismatchLabelKeys` become part of the selector, as the API server does it for new pods; doing
-    it twice is the same as once. Without namespaces and namespace selector the pod's own namespace is meant.
-    """
-    selector = with_label_keys(written.label_selector, written.match_label_keys, labels, "In")
-    selector = with_label_keys(selector, written.mismatch_label_keys, labels, "NotIn")
-    namespaces = frozenset(written.namespaces)
-    if not namespaces and written.namespace_selector is None:
-        namespaces = frozenset({namespace})
-    return PodTerm(written.topology_key, selector, namespaces, written.namespace_selector)
-
-
-def with_label_keys(
-    selector: LabelSelector | None, keys: Sequence[str], labels: Mapping[str, str], operator: str
-) -> LabelSelector | None:
-    """Return a selector with the pod's own labels of some keys added.
-
-    Keys that the pod lacks add nothing.
-    """
-    if selector is None:
-        return None
-    written = {(expression.key, expression.operator, expression.values) for expression in selector.match_expressions}
-    added = tuple(
-        LabelSelectorRequirement(key=key, operator=operator, values=(labels[key],))
-        for key in keys
-        if key in labels and (key, operator, (labels[key],)) not in written
-    )
-    return msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *added))
+from berth_descheduler.planner.simulation.pod_terms import LabelIndex, is_everything, with_label_keys
 
 
 class ClassLinks:
@@ -177,11 +43,6 @@ class ClassLinks:
             if asked_classes:
                 yield from ((index, asked_classes[0]) for index in asking_classes)
                 yield from ((asking_classes[0], index) for index in asked_classes)
-
-
-def is_everything(selector: LabelSelector) -> bool:
-    """Return whether a selector selects whatever there is."""
-    return not selector.match_labels and not selector.match_expressions
 
 
 # --- domain counts ----------------------------------------------------------------------------------------------------
@@ -313,9 +174,15 @@ class PodTopologySpread:
         self._maybe_tainted = frozenset(maybe_tainted)
         self._known_domains: dict[tuple[str, frozenset[str], bool, int], _Domains] = {}
         self._counted: defaultdict[ClassIndex, list[DomainCounts]] = defaultdict(list)
-        self._shared: dict[tuple[int, bytes], tuple[DomainCounts, DomainCounts]] = {}
+        self._shared: dict[tuple[int, tuple[ClassIndex, ...]], tuple[DomainCounts, DomainCounts]] = {}
+        """By the domains and the classes that are counted, whatever selector selects these."""
         self.links = ClassLinks()
-        self._rules = {pods.index: self._read_class(pods) for pods in cluster.classes if pods.hard_spreads}
+        crowded = cluster.crowded  # their pods go nowhere, and spreads are about pods of their own namespace
+        self._rules = {
+            pods.index: self._read_class(pods)
+            for pods in cluster.classes
+            if pods.hard_spreads and pods.namespace not in crowded
+        }
         for placed_pod in cluster.pods if self._counted else ():
             self._count(placed_pod)
 
@@ -361,19 +228,20 @@ class PodTopologySpread:
         domains = self._domains(pods, written)
         selection = msgspec.json.encode((selector, pods.namespace), order="sorted")
         self.links.add(selection, pods.index, lambda: self._selected(pods.namespace, selector))
-        key = domains.number, selection
+        key = domains.number, tuple(self.links.selected(selection))
         if key not in self._shared:
-            self._shared[key] = self._make_counts(domains, self.links.selected(selection))
+            self._shared[key] = self._make_counts(domains, key[1])
         sure_counts, possible_counts = self._shared[key]
         itself = 1 if matches_labels(selector, pods.labels) else 0
         counts_own = itself if selector is not None and not is_everything(selector) else 0
         return _Rule(written, sure_counts, possible_counts, domains.sure_count, itself, counts_own)
 
     def _make_counts(self, domains: _Domains, selected: Iterable[ClassIndex]) -> tuple[DomainCounts, DomainCounts]:
-        sure_counts = DomainCounts(domains.sure, domains.count)
         possible_counts = DomainCounts(domains.all, domains.count)
+        sure_counts = possible_counts if domains.sure is domains.all else DomainCounts(domains.sure, domains.count)
+        several = (possible_counts,) if sure_counts is possible_counts else (sure_counts, possible_counts)
         for other_class in selected:
-            self._counted[other_class].extend((sure_counts, possible_counts))
+            self._counted[other_class].extend(several)
         return sure_counts, possible_counts
 
     def _domains(self, pods: PodClass, written: TopologySpreadConstraint) -> _Domains:
@@ -395,7 +263,9 @@ class PodTopologySpread:
                 node_labels[written.topology_key] if keys <= node_labels.keys() else None for node_labels in labels
             ]
             tainted = self._maybe_tainted if honors_taints else frozenset()
-            sure_domains = [None if node in tainted else domain for node, domain in enumerate(domain_of_node)]
+            sure_domains = domain_of_node
+            if tainted:
+                sure_domains = [None if node in tainted else domain for node, domain in enumerate(domain_of_node)]
             self._known_domains[domains_key] = _Domains(len(self._known_domains), domain_of_node, sure_domains)
         return self._known_domains[domains_key]
 
