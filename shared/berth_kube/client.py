@@ -11,7 +11,7 @@ from urllib3.response import BaseHTTPResponse
 
 from berth_core import Clock, SystemClock
 from berth_kube.errors import EVICT, Call, ForbiddenError, KubeError, NotFoundError, UnreachableError
-from berth_kube.listing import AS_DICT, PAGE_SIZE, Listing, T, build_decoders, decode, read_all
+from berth_kube.listing import AS_DICT, PAGE_SIZE, Listing, Page, T, build_decoders, decode, decode_page, read_all
 from berth_kube.resources import PODS, Resource
 from berth_kube.retries import CHANCE, Repeatable, RetryPolicy, right_of
 from berth_kube.transport import JSON_PATCH, MERGE_PATCH, ConnectionSettings, Query, Request, Transport, find_source
@@ -218,6 +218,25 @@ class KubeClient:
         request = Request(call, "GET", resource.path(name, namespace=namespace))
         return self._object(request, Repeatable.ALWAYS, type)
 
+    def get_version(
+        self,
+        resource: Resource,
+        name: str,
+        resource_version: str,
+        *,
+        namespace: str | None = None,
+        type: type[T] = AS_DICT,
+    ) -> T | None:
+        """Return one object as it was at a resourceVersion, None if it was not there then.
+
+        Raises a KubeError for a version that the API server does not keep any more: etcd forgets after minutes.
+        """
+        call = Call("list", resource.describe(name, namespace=namespace))
+        query = [*_selectors("", f"metadata.name={name}"), *_exactly(resource_version)]
+        request = Request(call, "GET", resource.path(namespace=namespace), query)
+        page: Page[T] = self.ask(request, Repeatable.UNLESS_ACTED, lambda raw: decode_page(call, raw, type))
+        return next(iter(page.items), None)
+
     def serves(self, resource: Resource) -> bool:
         """Return whether the API server names a kind in its discovery."""
         call = Call("discover", resource.api_version)
@@ -374,6 +393,10 @@ def _selectors(label_selector: str, field_selector: str) -> Query:
     """Return the query of selectors, without the empty ones."""
     pairs = (("labelSelector", label_selector), ("fieldSelector", field_selector))
     return [(key, value) for key, value in pairs if value]
+
+
+def _exactly(resource_version: str) -> Query:
+    return [("resourceVersion", resource_version), ("resourceVersionMatch", "Exact")]
 
 
 def _patch_request(

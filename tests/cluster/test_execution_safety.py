@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, HANDOVER_TAINT
-from berth_core.migration_plans import MoveState, PlanPhase
+from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
 from berth_descheduler.cli.main import INTERRUPTED
+from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.migration.plans.requests import approve
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
@@ -188,6 +189,11 @@ def test_a_run_whose_gain_was_undone_is_not_begun_again_and_moved_pods_rest(scen
     scene.require_peace(pods=8)
 
 
+def approve_proposed(scene: Scene) -> None:
+    name = proposed(scene)
+    approve(scene.client, name, LookedAt.of(scene.client.get(MIGRATION_PLANS, name, type=MigrationPlan)))
+
+
 @pytest.mark.deep
 def test_what_others_change_before_an_approval_is_planned_again(scene: Scene) -> None:
     run = scene.start("--wait-for-approval", "--approval-timeout=10m")
@@ -199,9 +205,9 @@ def test_what_others_change_before_an_approval_is_planned_again(scene: Scene) ->
         scene.client.merge_patch(DEPLOYMENTS, name, again, namespace=scene.namespace)
     scene.wait_for("all pods of both are new", lambda: len(settled_pods(scene) & before) == len(scene.high))
     scene.cordon(*scene.high, closed=False)
-    approve(scene.client, proposed(scene))
+    approve_proposed(scene)
     scene.wait_for("its rest waits for one, too", lambda: len(scene.plans()) > 1 and proposed(scene))
-    approve(scene.client, proposed(scene))
+    approve_proposed(scene)
     assert run.wait() == 0
 
     first, second = sorted(scene.plans(), key=lambda plan: plan.status.replanned_as == "")

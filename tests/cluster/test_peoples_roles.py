@@ -15,7 +15,7 @@ from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.migration.absent_programs import OPERATOR, SERVICE, why_absent
 from berth_kube.client import KubeClient, connect
-from berth_kube.errors import ForbiddenError, InvalidObjectError
+from berth_kube.errors import ConflictError, ForbiddenError, InvalidObjectError
 from berth_kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -45,6 +45,10 @@ from waiting import eventually
 pytestmark = pytest.mark.cluster
 
 RULES: Final[dict[str, Any]] = yaml.safe_load((CHART / "files" / "people-rules.yaml").read_text(encoding="utf-8"))
+RUNNER_AND_APPROVER: Final = "runner-and-approver"
+CALLERS: Final = {**RULES, RUNNER_AND_APPROVER: [*RULES["runner"], *RULES["approver"]]}
+"""The rules of everyone who asks here: each role alone, and two that one caller may have."""
+
 OWN: Final = "people-own"
 OTHERS: Final = "people-others"
 PLAN: Final = "people-proposed"
@@ -98,11 +102,11 @@ def people(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         for namespace in (OWN, OTHERS):
             make_namespace(found.admin, namespace)
             leaving.callback(found.admin.delete, NAMESPACES, namespace)
-        for role, rules in RULES.items():
+        for role, rules in CALLERS.items():
             make_person(found.admin, leaving, role, rules)
             kubeconfig = kubeconfig_of(sandbox, found.admin, role, folder / role)
             found.clients[role] = leaving.enter_context(connect(kubeconfig=str(kubeconfig)))
-        for role in RULES:
+        for role in CALLERS:
             eventually(f"the rights of {role} hold", partial(found.can, role, may_first(role)), seconds=60)
         # What may be read there comes to the cluster's own role in a second step: from another of its roles.
         read = Can("list", RESERVATIONS, OWN)
@@ -301,9 +305,11 @@ def test_a_runner_asks_for_plans_that_others_approve(people: People) -> None:
     for spec in ({"mode": "Auto"}, {"mode": "Approve", "approved": True}, {}):
         with pytest.raises(InvalidObjectError, match="who may not patch plans"):
             make_plan(runner, **spec)
-    for by in ({"approvedBy": user("approver")}, {"abortedBy": user("approver")}, {"requestedBy": "somebody"}):
-        with pytest.raises(InvalidObjectError, match="in another's name"):
+    for by in ({"approvedBy": user("approver")}, {"abortedBy": user("approver")}):
+        with pytest.raises(InvalidObjectError, match="with who approved or aborted it"):
             make_plan(runner, mode="Approve", **by)
+    with pytest.raises(InvalidObjectError, match="in no other name than the caller's own"):
+        make_plan(runner, mode="Approve", requestedBy="another")
     make_plan(runner, mode="Approve", requestedBy=user("runner"))
     with pytest.raises(ForbiddenError, match="migrationplans"):
         runner.merge_patch(MIGRATION_PLANS, PLAN, {"spec": {"approved": True}})
@@ -316,6 +322,53 @@ def test_who_may_not_cordon_nodes_asks_for_no_drain(people: People) -> None:
         make_plan(people.clients["runner"], mode="Approve", objective=drain)
 
 
+OWNER: Final = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}
+"""What a plan would go with: whoever deletes it would delete the plan, whose name is then free for another one."""
+
+
+@pytest.mark.parametrize("role", ["runner", RUNNER_AND_APPROVER, "admin"])
+def test_a_plan_has_no_owner_whoever_makes_or_changes_it(people: People, role: str) -> None:
+    client = people.admin if role == "admin" else people.clients[role]
+    owned = plan("people-owned", mode="Approve")
+    owned["metadata"]["ownerReferences"] = [OWNER]
+    with pytest.raises(InvalidObjectError, match="a plan has no owner"):
+        client.create(MIGRATION_PLANS, owned, dry_run=True)
+    if role != "runner":
+        with pytest.raises(InvalidObjectError, match="a plan has no owner"):
+            client.merge_patch(MIGRATION_PLANS, PLAN, {"metadata": {"ownerReferences": [OWNER]}})
+
+
+def test_who_may_create_and_patch_plans_asks_and_decides_in_the_own_name(people: People) -> None:
+    both = people.clients[RUNNER_AND_APPROVER]
+    make_plan(both, mode="Auto", requestedBy=user(RUNNER_AND_APPROVER))
+    make_plan(both, mode="Approve", approved=True, approvedBy=user(RUNNER_AND_APPROVER))
+    forged = ({"requestedBy": "another"}, {"approved": True, "approvedBy": "another"})
+    for by in forged:
+        with pytest.raises(InvalidObjectError, match="in no other name than the caller's own"):
+            make_plan(both, mode="Approve", **by)
+    with pytest.raises(InvalidObjectError, match="in no other name than the caller's own"):
+        both.merge_patch(MIGRATION_PLANS, PLAN, {"spec": {"aborted": True, "abortedBy": "another"}})
+    make_plan(people.admin, mode="Approve", requestedBy="another")
+
+
+def test_an_approval_by_kubectl_goes_to_the_plan_that_was_looked_at(people: People) -> None:
+    """As the page shows it: with the uid and the resourceVersion of what was looked at."""
+    approver, name = people.clients["approver"], "people-looked-at"
+    first = people.admin.create(MIGRATION_PLANS, plan(name, **proposed()))["metadata"]
+    try:
+        people.admin.delete(MIGRATION_PLANS, name)
+        second = people.admin.create(MIGRATION_PLANS, plan(name, **proposed()))["metadata"]
+        for stale in (first, {**second, "uid": first["uid"]}, {**second, "resourceVersion": first["resourceVersion"]}):
+            seen = {"uid": stale["uid"], "resourceVersion": stale["resourceVersion"]}
+            with pytest.raises((ConflictError, InvalidObjectError)):
+                approver.merge_patch(MIGRATION_PLANS, name, {"metadata": seen, "spec": {"approved": True}})
+        assert not people.admin.get(MIGRATION_PLANS, name)["spec"]["approved"]
+        seen = {"uid": second["uid"], "resourceVersion": second["resourceVersion"]}
+        assert approver.merge_patch(MIGRATION_PLANS, name, {"metadata": seen, "spec": {"approved": True}})
+    finally:
+        delete_if_there(people.admin, MIGRATION_PLANS, name)
+
+
 def test_an_approver_approves_and_aborts_in_the_own_name_and_makes_no_plan(people: People) -> None:
     approver = people.clients["approver"]
     change = partial(approver.merge_patch, MIGRATION_PLANS)
@@ -324,14 +377,15 @@ def test_an_approver_approves_and_aborts_in_the_own_name_and_makes_no_plan(peopl
     with pytest.raises(ForbiddenError, match="migrationplans/status"):
         change(PLAN, {"status": {"phase": "Approved"}}, subresource="status")
     for by in ({"approved": True, "approvedBy": "somebody"}, {"aborted": True, "abortedBy": "somebody"}):
-        with pytest.raises(InvalidObjectError, match="in no other name"):
+        with pytest.raises(InvalidObjectError, match="in no other name than the caller's own"):
             change(PLAN, {"spec": by})
     with pytest.raises(InvalidObjectError, match="may not fill in the moves"):
         change(REQUESTED, {"spec": {**proposed(), "approved": True}})
     with pytest.raises(InvalidObjectError, match="immutable"):
         change(PLAN, {"spec": {"moves": []}})
-    owner = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "gone"}
-    for more in ({"labels": {"a": "b"}}, {"annotations": {"a": "b"}}, {"ownerReferences": [owner]}):
+    with pytest.raises(InvalidObjectError, match="a plan has no owner"):
+        change(PLAN, {"metadata": {"ownerReferences": [OWNER]}})
+    for more in ({"labels": {"a": "b"}}, {"annotations": {"a": "b"}}):
         with pytest.raises(InvalidObjectError, match="may change no label"):
             change(PLAN, {"metadata": more})
     with pytest.raises(InvalidObjectError, match="may change no label"):

@@ -24,6 +24,7 @@ from berth_core.names import LEADER_LEASE
 from berth_core.objects import Node
 from berth_core.policies import SCHEDULED, VALID
 from berth_descheduler.migration.plans import requests as plans
+from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_kube.client import KubeClient
 from berth_kube.errors import InvalidObjectError
 from berth_kube.leases import Lease
@@ -278,7 +279,7 @@ def test_a_plan_is_carried_out_once_it_is_approved_and_others_run_meanwhile(clie
     assert forgotten.status.message == "aborted: it was not approved in time"
     assert not pool.is_emptied()
 
-    plans.approve(client, name)
+    plans.approve(client, name, LookedAt.of(plan))
     done = reaches(client, name, PlanPhase.SUCCEEDED, seconds=120)
     assert landed(done) == len(done.spec.moves)
     pool.require_rest()

@@ -249,7 +249,8 @@ def test_a_service_account_may_do_what_its_rights_say_and_nothing_else(interface
     make_plan(interface.client, "rest-over")
     write_status(interface.client, "rest-over", PlanPhase.SUCCEEDED, "Landed")
     for what, (method, path) in ASKED.items():
-        body: dict[str, Any] = {"json": {"policy": POLICY}} if what == "a run" else {}
+        bodies = {"a run": {"policy": POLICY}, "an approval": {"uid": interface.plan("rest-over").metadata.uid}}
+        body: dict[str, Any] = {"json": bodies[what]} if what in bodies else {}
         answer = interface.ask(method, path, caller, **body)
         assert (answer.status_code != 403) == (what in MAY[caller]), (what, answer.text)
         if what in {"an approval", "an abort"} and what in MAY[caller]:
@@ -261,12 +262,14 @@ def test_a_service_account_may_do_what_its_rights_say_and_nothing_else(interface
 def test_the_callers_of_the_page_may_do_what_it_shows_as_it_stands(interface: Interface) -> None:
     make_plan(interface.client, "rest-shown")
     commands = [shlex.split(line) for line in PAGE.splitlines() if line.startswith("curl ")]
-    assert len(commands) == 6
+    assert len(commands) == 7
     for words in commands:
         (url,) = (word for word in words if word.startswith("$URL"))
         path = url.removeprefix("$URL").replace("run-3f9c1d0a77", "rest-shown")
         body = words[words.index("--data") + 1] if "--data" in words else None
         asked: dict[str, Any] = {"json": {**json.loads(body), "policy": POLICY}} if body else {}
+        if "If-Match: $ETAG" in words:
+            asked["headers"] = {"If-Match": interface.ask("GET", "/v1/plans/rest-shown").headers["ETag"]}
         answer = interface.ask("POST" if "-X" in words or body else "GET", path, "rollouts", stream=True, **asked)
         assert answer.status_code in {200, 202}, (path, answer.text)
 
@@ -275,7 +278,8 @@ def test_a_right_to_one_plan_is_none_to_others_and_the_plan_says_who_used_it(int
     make_plan(interface.client, "rest-mine")
     make_plan(interface.client, "rest-others")
     for name, status in (("rest-mine", 202), ("rest-others", 403)):
-        assert interface.ask("POST", f"/v1/plans/{name}/approve", "of-one-plan").status_code == status
+        named = {"uid": interface.plan(name).metadata.uid}
+        assert interface.ask("POST", f"/v1/plans/{name}/approve", "of-one-plan", json=named).status_code == status
         who = f"system:serviceaccount:{NAMESPACE}:of-one-plan" if status == 202 else ""
         spec = interface.plan(name).spec
         assert (spec.approved, spec.approved_by) == (status == 202, who)
@@ -325,11 +329,45 @@ def test_a_run_is_asked_for_once_on_whichever_replica(interface: Interface) -> N
 
 def test_what_a_plan_does_not_take_is_told(interface: Interface) -> None:
     make_plan(interface.client, "rest-shown", mode="Plan")
-    answer = interface.ask("POST", "/v1/plans/rest-shown/approve")
+    tag = interface.ask("GET", "/v1/plans/rest-shown").headers["ETag"]
+    answer = interface.ask("POST", "/v1/plans/rest-shown/approve", headers={"If-Match": tag})
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:berth:problem:conflict")
     assert interface.ask("GET", "/v1/plans/rest-gone").status_code == 404
     missing = interface.ask("POST", "/v1/runs", json={"policy": "rest-gone"})
     assert (missing.status_code, missing.json()["errors"][0]["field"]) == (404, "body.policy")
+
+
+@pytest.mark.parametrize("named_by", ["ETag", "version", "uid"])
+def test_an_approval_goes_to_the_plan_that_was_looked_at_and_to_no_other_one_under_its_name(
+    interface: Interface, named_by: str
+) -> None:
+    """The plan goes with its name's right, as whoever may make and delete plans can have it."""
+    make_plan(interface.client, "rest-looked-at")
+    looked_at = interface.ask("GET", "/v1/plans/rest-looked-at", "reader")
+    tag, document = looked_at.headers["ETag"], looked_at.json()
+    named: dict[str, Any] = (
+        {"headers": {"If-Match": tag}} if named_by == "ETag" else {"json": {named_by: document[named_by]}}
+    )
+    assert tag == f'"{document["version"]}"'
+    interface.client.delete(MIGRATION_PLANS, "rest-looked-at")
+    make_plan(interface.client, "rest-looked-at", pods=2)
+
+    refused = interface.ask("POST", "/v1/plans/rest-looked-at/approve", **named)
+
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:berth:problem:conflict")
+    detail, faults = refused.json()["detail"], {fault["field"]: fault for fault in refused.json()["errors"]}
+    assert "it was made anew under the same name" in detail
+    assert faults["plan.uid"]["expected"] == interface.plan("rest-looked-at").metadata.uid
+    if named_by != "uid":  # the API server still knows what stood there at that version
+        assert "moves that are gone: none; new moves: shop/web-1 from n1 to n2" in detail
+        assert faults["plan.uid"]["value"] == document["uid"]
+    assert not interface.plan("rest-looked-at").spec.approved
+    assert interface.ask("POST", "/v1/plans/rest-looked-at/approve").status_code == 428
+
+    tag = interface.ask("GET", "/v1/plans/rest-looked-at").headers["ETag"]
+    for _ in range(2):  # a repeated request says nothing new
+        approved = interface.ask("POST", "/v1/plans/rest-looked-at/approve", headers={"If-Match": tag})
+        assert (approved.status_code, approved.json()["approved"]) == (202, True), approved.text
 
 
 def test_a_plan_is_followed_to_its_end_and_resumed_on_the_other_replica(interface: Interface) -> None:

@@ -10,6 +10,7 @@ from berth_core.labels import MANAGED_LABEL, POLICY_LABEL
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, Predicted, RunMode
 from berth_descheduler.migration.manifests.plans import plan_labels
 from berth_descheduler.migration.plans.conflicts import PlanStateError
+from berth_descheduler.migration.plans.looked_at import AnotherPlanError, LookedAt
 from berth_descheduler.migration.plans.requests import abort, approve, request_run
 from berth_kube.client import KubeClient
 from berth_kube.errors import InvalidObjectError, NotFoundError
@@ -92,9 +93,14 @@ def put(cluster: FakeCluster, phase: str = "", **spec: object) -> None:
     cluster.add(MIGRATION_PLANS, {**head, "spec": found, **status})
 
 
+def seen(cluster: FakeCluster) -> LookedAt:
+    """Return the plan as who looks at it now would name it."""
+    return LookedAt.of(MigrationPlan.from_api(cluster.plan()))
+
+
 def test_an_approval_and_an_abort_are_written_into_the_plan(cluster: FakeCluster) -> None:
     put(cluster, mode="Approve")
-    assert approve(as_client(cluster), "p").spec.approved
+    assert approve(as_client(cluster), "p", seen(cluster)).spec.approved
     assert abort(as_client(cluster), "p").spec.aborted
     assert cluster.plan()["spec"]["predicted"] == {"nodes": 1, "moves": 0, "waves": 0}
     assert Predicted(nodes=1, moves=0, waves=0) == MigrationPlan.from_api(cluster.plan()).spec.predicted
@@ -102,8 +108,9 @@ def test_an_approval_and_an_abort_are_written_into_the_plan(cluster: FakeCluster
 
 def test_who_approved_and_who_aborted_is_noted_once(cluster: FakeCluster) -> None:
     put(cluster, mode="Approve")
-    approve(as_client(cluster), "p", asked_by="ada")
-    approve(as_client(cluster), "p", asked_by="eve")
+    looked_at = seen(cluster)
+    approve(as_client(cluster), "p", looked_at, asked_by="ada")
+    approve(as_client(cluster), "p", looked_at, asked_by="eve")
     abort(as_client(cluster), "p", asked_by="eve")
     abort(as_client(cluster), "p", asked_by="ada")
     spec = MigrationPlan.from_api(cluster.plan()).spec
@@ -123,15 +130,20 @@ class Hasty(FakeCluster):
 def test_an_approval_counts_although_another_came_in_the_same_instant() -> None:
     cluster = Hasty()
     put(cluster, mode="Approve")
-    spec = approve(as_client(cluster), "p", asked_by="ada").spec
+    spec = approve(as_client(cluster), "p", seen(cluster), asked_by="ada").spec
     assert (spec.approved, spec.approved_by) == (True, "eve")
 
 
+def approve_as_it_is(client: KubeClient, name: str) -> object:
+    plan = client.get(MIGRATION_PLANS, name, type=MigrationPlan)
+    return approve(client, name, LookedAt.of(plan))
+
+
 REFUSED: Final[dict[str, tuple[Callable[[KubeClient, str], object], str, dict[str, Any], str]]] = {
-    "the approval of a plan that is only shown": (approve, "Proposed", {"mode": "Plan"}, "is only shown"),
-    "the approval of a plan that is over": (approve, "Aborted", {"mode": "Approve"}, "is over: it is Aborted"),
-    "the approval of a plan that is aborted": (approve, "", {"aborted": True}, "is being aborted"),
-    "the approval of moves nobody has seen": (approve, "Requested", {"mode": "Approve"}, "has no moves yet"),
+    "the approval of a plan that is only shown": (approve_as_it_is, "Proposed", {"mode": "Plan"}, "is only shown"),
+    "the approval of a plan that is over": (approve_as_it_is, "Aborted", {"mode": "Approve"}, "is over: it is Aborted"),
+    "the approval of a plan that is aborted": (approve_as_it_is, "", {"aborted": True}, "is being aborted"),
+    "the approval of moves nobody has seen": (approve_as_it_is, "Requested", {"mode": "Approve"}, "has no moves yet"),
     "the abort of a plan that is over": (abort, "Succeeded", {}, "is over: it is Succeeded"),
 }
 
@@ -147,6 +159,105 @@ def test_what_comes_too_late_is_refused(
 
 def test_nothing_is_asked_of_a_plan_that_is_not_there(cluster: FakeCluster) -> None:
     with pytest.raises(NotFoundError):
-        approve(as_client(cluster), "p")
+        approve(as_client(cluster), "p", LookedAt(uid="gone"))
     with pytest.raises(NotFoundError):
         abort(as_client(cluster), "p")
+
+
+# --- an approval is of the plan that was looked at --------------------------------------------------------------------
+
+
+def move(pod: str, target: str) -> Raw:
+    return {"namespace": "shop", "pod": pod, "source": "n1", "target": target}
+
+
+def make_anew(cluster: FakeCluster) -> None:
+    """Delete the plan and make another one under its name, as whoever may create plans can."""
+    cluster.delete(MIGRATION_PLANS, "p")
+    head = {"apiVersion": migration_plans.PLAN_API_VERSION, "kind": migration_plans.PLAN_KIND}
+    spec = {"mode": "Approve", "moves": [move("db-0", "n9")], "predicted": {"nodes": 1, "moves": 1, "waves": 1}}
+    cluster.create(MIGRATION_PLANS, {**head, "metadata": {"name": "p"}, "spec": spec})
+
+
+NAMED: Final[dict[str, Callable[[LookedAt], LookedAt]]] = {
+    "by uid": lambda plan: LookedAt(uid=plan.uid),
+    "by version": lambda plan: LookedAt(version=plan.version),
+    "by both": lambda plan: LookedAt(uid=plan.uid, version=plan.version),
+    "by uid, with the moves": lambda plan: LookedAt(uid=plan.uid, moves=plan.moves),
+}
+
+
+@pytest.mark.parametrize("name_it", NAMED.values(), ids=NAMED)
+def test_an_approval_does_not_go_to_a_plan_that_was_made_anew_under_the_name(
+    cluster: FakeCluster, name_it: Callable[[LookedAt], LookedAt]
+) -> None:
+    put(cluster, "Proposed", mode="Approve", moves=[move("web-0", "n2")])
+    looked_at = name_it(seen(cluster))
+    make_anew(cluster)
+    with pytest.raises(AnotherPlanError, match="plan p is not the one that was looked at: it was made anew") as refused:
+        approve(as_client(cluster), "p", looked_at)
+    assert "shop/db-0 from n1 to n9" in str(refused.value)
+    assert {"uid", "moves"} <= {difference.field for difference in refused.value.differences}
+    assert "approved" not in cluster.plan()["spec"]
+
+
+@pytest.mark.parametrize("name_it", NAMED.values(), ids=NAMED)
+def test_an_approval_does_not_go_to_a_plan_that_is_made_anew_in_that_instant(
+    cluster: FakeCluster, name_it: Callable[[LookedAt], LookedAt]
+) -> None:
+    put(cluster, "Proposed", mode="Approve", moves=[move("web-0", "n2")])
+    looked_at = name_it(seen(cluster))
+
+    def before(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) == ("patch", MIGRATION_PLANS.plural):
+            cluster.before = lambda *_: None
+            make_anew(cluster)
+
+    cluster.before = before
+    with pytest.raises(AnotherPlanError):
+        approve(as_client(cluster), "p", looked_at)
+    assert "approved" not in cluster.plan()["spec"]
+
+
+def write_status(cluster: FakeCluster) -> None:
+    message = f"written at version {cluster.version}"
+    cluster.merge_patch(MIGRATION_PLANS, "p", {"status": {"message": message}}, subresource="status")
+
+
+def test_what_a_version_names_has_not_changed_at_all_and_what_a_uid_names_moves_the_same(cluster: FakeCluster) -> None:
+    put(cluster, "Proposed", mode="Approve", moves=[move("web-0", "n2")])
+    looked_at = seen(cluster)
+    write_status(cluster)
+    with pytest.raises(AnotherPlanError, match="its moves are the same; look at it again"):
+        approve(as_client(cluster), "p", LookedAt(version=looked_at.version))
+    assert approve(as_client(cluster), "p", LookedAt(uid=looked_at.uid)).spec.approved
+
+
+def test_a_version_that_the_api_server_has_forgotten_is_refused_with_what_is_there_now(cluster: FakeCluster) -> None:
+    put(cluster, "Proposed", mode="Approve", moves=[move("web-0", "n2")])
+    with pytest.raises(AnotherPlanError, match="it now moves shop/web-0 from n1 to n2; look at it again"):
+        approve(as_client(cluster), "p", LookedAt(version="1"))
+
+
+def test_a_status_that_is_written_in_that_instant_does_not_keep_an_approval_by_uid(cluster: FakeCluster) -> None:
+    put(cluster, "Proposed", mode="Approve")
+    writes = iter(range(3))
+
+    def before(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) == ("patch", MIGRATION_PLANS.plural) and next(writes, None) is not None:
+            raw = cluster.plan()
+            cluster.put(MIGRATION_PLANS, {**raw, "status": {**raw["status"], "message": str(cluster.version)}})
+
+    cluster.before = before
+    assert approve(as_client(cluster), "p", LookedAt(uid=seen(cluster).uid)).spec.approved
+
+
+def test_an_approval_by_version_is_the_same_as_often_as_it_is_sent(cluster: FakeCluster) -> None:
+    put(cluster, "Proposed", mode="Approve")
+    looked_at = LookedAt(version=seen(cluster).version)
+    first, again = (approve(as_client(cluster), "p", looked_at, asked_by="ada").spec for _ in range(2))
+    assert (first.approved, again.approved, again.approved_by) == (True, True, "ada")
+    make_anew(cluster)
+    cluster.plan()["spec"]["approved"] = True
+    with pytest.raises(AnotherPlanError, match="made anew"):
+        approve(as_client(cluster), "p", looked_at, asked_by="ada")

@@ -43,8 +43,9 @@ PROPOSED = plan("plan-1", "Proposed", approveBefore="2026-11-21T13:00:00Z")
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """A small cluster in memory in place of the API server; waiting takes no time."""
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
+    """A small cluster in memory in place of the API server; waiting takes no time, and nothing was shown before."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     made = fragmented_cluster()
     made.start_service()
     monkeypatch.setattr(plan_commands, "connect", lambda **_: made)
@@ -332,10 +333,79 @@ def test_the_page_of_a_stored_plan_says_what_came_of_it(cluster: FakeCluster, ca
 def test_a_plan_is_approved(cluster: FakeCluster, capsys: Captured) -> None:
     add(cluster, PROPOSED)
 
-    assert run(["approve", "plan-1"]) == 0
+    assert run(["approve", "plan-1", "--uid=uid-plan-1"]) == 0
 
     assert capsys.readouterr().err == "plan plan-1 is approved\n"
     assert spec_of(cluster, "plan-1")["approved"] is True
+
+
+def make_anew(cluster: FakeCluster) -> None:
+    """Have another plan under the name of one that was looked at."""
+    cluster.delete(MIGRATION_PLANS, "plan-1")
+    anew = plan("plan-1", "Proposed", moves=(move("db-1", target="high-2"),), created="2026-11-21T11:59:00Z")
+    anew["metadata"]["uid"] = "another"
+    add(cluster, anew)
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+def test_a_plan_is_approved_as_it_was_shown_last(cluster: FakeCluster, capsys: Captured, output: str) -> None:
+    add(cluster, PROPOSED)
+    shown(capsys, "show", "plan-1", "--output", output)
+    assert run(["approve", "plan-1"]) == 0
+    assert spec_of(cluster, "plan-1")["approved"] is True
+
+
+def test_a_plan_that_was_made_anew_after_it_was_shown_is_not_approved(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PROPOSED)
+    shown(capsys, "show", "plan-1")
+    make_anew(cluster)
+
+    assert run(["approve", "plan-1"]) == 1
+
+    said = capsys.readouterr().err
+    assert "plan plan-1 is not the one that was looked at: it was made anew under the same name" in said
+    assert "moves that are gone: shop/web-1 from low-1 to high-1; new moves: shop/db-1 from low-1 to high-2" in said
+    assert "approved" not in spec_of(cluster, "plan-1")
+    assert run(["approve", "plan-1", "--uid=uid-plan-1"]) == 1
+    shown(capsys, "show", "plan-1")
+    assert run(["approve", "plan-1"]) == 0
+
+
+@pytest.mark.parametrize("looks", [[], ["show", "plan-1", "--output", "name"], ["show", "plan-2"], ["plans"]])
+def test_a_plan_that_was_not_shown_is_not_approved_by_its_name_alone(
+    cluster: FakeCluster, capsys: Captured, looks: list[str]
+) -> None:
+    add(cluster, PROPOSED, PARTIAL)
+    if looks:
+        shown(capsys, *looks)
+    assert run(["approve", "plan-1"]) == 2
+    wanted = "`berth show` has not printed plan plan-1 here; expected `berth show plan-1` before, or the uid"
+    assert wanted in capsys.readouterr().err
+    assert "approved" not in spec_of(cluster, "plan-1")
+
+
+@pytest.mark.parametrize("content", ["", "[", '[{"server": 1}]', "[" * 5000, "\udcff"])
+def test_a_file_of_shown_plans_that_cannot_be_read_is_as_none(
+    cluster: FakeCluster, capsys: Captured, tmp_path: Path, content: str
+) -> None:
+    add(cluster, PROPOSED)
+    file = tmp_path / "berth" / "shown-plans.json"
+    file.parent.mkdir()
+    file.write_text(content, encoding="utf-8", errors="surrogateescape")
+    assert run(["approve", "plan-1"]) == 2
+    shown(capsys, "show", "plan-1")
+    assert run(["approve", "plan-1"]) == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_home_that_cannot_be_written_hinders_nothing_but_an_approval_without_uid(
+    cluster: FakeCluster, capsys: Captured, tmp_path: Path
+) -> None:
+    add(cluster, PROPOSED)
+    (tmp_path / "berth").write_text("a file where the folder would be")
+    assert "plan-1" in shown(capsys, "show", "plan-1")
+    assert run(["approve", "plan-1"]) == 2
+    assert run(["approve", "plan-1", "--uid=uid-plan-1"]) == 0
 
 
 def test_a_plan_is_aborted(cluster: FakeCluster, capsys: Captured) -> None:
@@ -361,6 +431,8 @@ def ends_after(cluster: FakeCluster, looks: int, status: dict[str, Any]) -> Call
     return look
 
 
+BY_UID: dict[str, list[str]] = {"approve": ["--uid=uid-plan-1"], "abort": []}
+
 WAITED = {
     "a plan that is approved and goes well": ("approve", PROPOSED, "Succeeded", 0),
     "a plan that is approved and goes badly": ("approve", PROPOSED, "Partial", 1),
@@ -375,7 +447,7 @@ def test_waiting_ends_with_the_plan_and_its_exit_code(
     add(cluster, before)
     cluster.before = ends_after(cluster, 4, {"phase": phase, "message": "so it went", "moves": [how()]})
 
-    assert run([command, "plan-1", "--wait"]) == want_code
+    assert run([command, "plan-1", *BY_UID[command], "--wait"]) == want_code
 
     printed = capsys.readouterr()
     assert printed.out == f"{phase}: so it went\n"
@@ -387,11 +459,11 @@ def test_an_approval_that_is_waited_for_is_not_given_where_no_service_would_carr
 ) -> None:
     add(cluster, PROPOSED)
     cluster.objects[LEASES.plural].clear()
-    assert run(["approve", "plan-1", "--wait"]) == 1
+    assert run(["approve", "plan-1", "--uid=uid-plan-1", "--wait"]) == 1
     wanted = "berth: no descheduler has ever run: install Berth's chart; nothing was approved"
     assert capsys.readouterr().err.splitlines()[-1] == wanted
     assert "approved" not in spec_of(cluster, "plan-1")
-    assert run(["approve", "plan-1"]) == 0
+    assert run(["approve", "plan-1", "--uid=uid-plan-1"]) == 0
     assert spec_of(cluster, "plan-1")["approved"] is True
 
 
@@ -418,7 +490,7 @@ def test_an_abort_of_a_plan_that_is_over_needs_no_service(cluster: FakeCluster, 
 def test_who_may_not_read_leases_is_told_so_and_waits(cluster: FakeCluster, capsys: Captured, command: str) -> None:
     add(cluster, plan("plan-1", "Proposed", mode="Approve"))
     cluster.faults[f"list {LEASES.plural}"] = [ForbiddenError(call("list", LEASES, LEADER_LEASE), failure(403))]
-    assert run([command, "plan-1", "--wait", "--timeout", "1s"]) == 1
+    assert run([command, "plan-1", *BY_UID[command], "--wait", "--timeout", "1s"]) == 1
     printed = capsys.readouterr().err
     assert "it is not known whether the descheduler is at work: " in printed
     assert "plan plan-1 is still Proposed after 1 s" in printed
@@ -429,7 +501,7 @@ def test_a_plan_of_a_run_by_hand_needs_no_service(cluster: FakeCluster, capsys: 
     del of_a_run["spec"]["mode"]
     add(cluster, of_a_run)
     cluster.objects[LEASES.plural].clear()
-    assert run(["approve", "plan-1", "--wait", "--timeout", "1s"]) == 1
+    assert run(["approve", "plan-1", "--uid=uid-plan-1", "--wait", "--timeout", "1s"]) == 1
     assert "plan plan-1 is still Proposed after 1 s" in capsys.readouterr().err
 
 
@@ -446,7 +518,7 @@ def test_what_holds_a_plan_back_is_shown_beside_it(cluster: FakeCluster, capsys:
 def test_waiting_gives_up_in_time_and_says_what_may_be_missing(cluster: FakeCluster, capsys: Captured) -> None:
     add(cluster, PROPOSED)
 
-    assert run(["approve", "plan-1", "--wait", "--timeout", "20s"]) == 1
+    assert run(["approve", "plan-1", "--uid=uid-plan-1", "--wait", "--timeout", "20s"]) == 1
 
     wanted = "berth: plan plan-1 is still Proposed after 20 s: is the descheduler running?"
     assert capsys.readouterr().err.splitlines()[-1] == wanted
@@ -511,7 +583,7 @@ def test_what_a_plans_state_does_not_allow_is_exit_code_1(
 ) -> None:
     add(cluster, before)
 
-    assert run([command, "plan-1"]) == 1
+    assert run([command, "plan-1", *BY_UID[command]]) == 1
     assert want in capsys.readouterr().err
 
 
@@ -520,7 +592,7 @@ def test_what_the_cluster_does_not_allow_is_exit_code_2(cluster: FakeCluster, ca
     refusal = ForbiddenError(call("patch", MIGRATION_PLANS, "plan-1"), failure(403, "not you"))
     cluster.faults["patch migrationplans"] = [refusal]
 
-    assert run(["approve", "plan-1"]) == 2
+    assert run(["approve", "plan-1", "--uid=uid-plan-1"]) == 2
     assert "not you" in capsys.readouterr().err
 
 

@@ -20,6 +20,7 @@ from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.plans import requests as plan_requests
+from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.plugins import NodeDrain
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
@@ -94,6 +95,12 @@ def plans(cluster: FakeCluster) -> list[MigrationPlan]:
     return [MigrationPlan.from_api(raw) for raw in cluster.raw(MIGRATION_PLANS)]
 
 
+def approve(cluster: FakeCluster, name: str) -> None:
+    """Approve a plan as it is."""
+    plan = cluster.get(MIGRATION_PLANS, name, type=MigrationPlan)
+    plan_requests.approve(cluster.as_client(), name, LookedAt.of(plan))
+
+
 def ask(cluster: FakeCluster, mode: RunMode, name: str = "p") -> str:
     return plan_requests.request_run(cluster, SystemClock(), name, mode=mode).metadata.name  # type: ignore[arg-type]
 
@@ -139,7 +146,7 @@ def test_an_approval_starts_a_plan(cluster: FakeCluster) -> None:
     with serving(cluster):
         name = ask(cluster, RunMode.APPROVE)
         eventually("it is proposed", is_in(cluster, name, PlanPhase.PROPOSED), seconds=LONG)
-        plan_requests.approve(cluster, name)  # type: ignore[arg-type]
+        approve(cluster, name)
         eventually("it is over", is_in(cluster, name, PlanPhase.SUCCEEDED), seconds=LONG)
 
 
@@ -176,7 +183,7 @@ def test_a_drain_waits_for_its_approval(cluster: FakeCluster) -> None:
         name = ask_for_drain(cluster, RunMode.APPROVE, "low-1")
         eventually("it is proposed", is_in(cluster, name, PlanPhase.PROPOSED), seconds=LONG)
         assert not evicted(cluster)
-        plan_requests.approve(cluster, name)  # type: ignore[arg-type]
+        approve(cluster, name)
         eventually("it is over", is_in(cluster, name, PlanPhase.SUCCEEDED), seconds=LONG)
     assert cluster.pods_on("low-1") == []
 
@@ -210,7 +217,7 @@ def test_a_plan_of_no_policy_drains_only_the_nodes_that_it_names(cluster: FakeCl
         (plan,) = cluster.raw(MIGRATION_PLANS)
         plan["spec"]["objective"]["args"]["nodes"] = ["low-2"]
         cluster.merge_patch(MIGRATION_PLANS, name, {"spec": plan["spec"]})
-        plan_requests.approve(cluster, name)  # type: ignore[arg-type]
+        approve(cluster, name)
         eventually("nothing of it is done", is_in(cluster, name, PlanPhase.FAILED), seconds=LONG)
     (found,) = plans(cluster)
     assert {move.reason for move in found.status.moves} == {"PolicyMissing"}

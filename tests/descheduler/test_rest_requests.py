@@ -38,7 +38,11 @@ from descheduler.rest_server import (
 )
 from waiting import soon
 
-BODIES = {"/v1/runs": {"policy": "nightly"}, "/v1/drains": {"nodes": ["n0"]}}
+BODIES = {
+    "/v1/runs": {"policy": "nightly"},
+    "/v1/drains": {"nodes": ["n0"]},
+    "/v1/plans/plan-waiting/approve": {"uid": "uid-migrationplans-plan-waiting"},
+}
 EVERY_PATH = (
     ("POST", "/v1/runs"),
     ("POST", "/v1/drains"),
@@ -409,11 +413,14 @@ def test_a_path_that_is_none_is_told_so(calm: str, path: str) -> None:
     problem(ask("GET", f"{calm}{path}"), 404, "not-found")
 
 
+ANY_VERSION = {"If-Match": '"1"'}
+
+
 @pytest.mark.parametrize(
     ("method", "suffix"), [("GET", ""), ("GET", "/events"), ("POST", "/approve"), ("POST", "/abort")]
 )
 def test_a_plan_that_is_none_is_named(calm: str, method: str, suffix: str) -> None:
-    found = problem(ask(method, f"{calm}/v1/plans/plan-gone{suffix}"), 404, "not-found")
+    found = problem(ask(method, f"{calm}/v1/plans/plan-gone{suffix}", headers=ANY_VERSION), 404, "not-found")
     expected = "the name of a plan that exists"
     assert found["errors"] == [{"field": "path.name", "value": '"plan-gone"', "expected": expected}]
 
@@ -422,8 +429,9 @@ def test_a_plan_that_is_none_is_named(calm: str, method: str, suffix: str) -> No
 
 
 def test_a_plan_is_approved_and_aborted_as_often_as_asked(url: str, cluster: ReviewingCluster) -> None:
+    tag = ask("GET", f"{url}/v1/plans/plan-waiting").headers["ETag"]
     for _ in range(2):
-        answer = ask("POST", f"{url}/v1/plans/plan-waiting/approve")
+        answer = ask("POST", f"{url}/v1/plans/plan-waiting/approve", headers={"If-Match": tag})
         assert (answer.status_code, answer.json()["approved"], answer.json()["approvedBy"]) == (202, True, "admin")
     for _ in range(2):
         answer = ask("POST", f"{url}/v1/plans/plan-waiting/abort")
@@ -446,7 +454,79 @@ def test_what_cannot_be_asked_of_a_plan_any_more_or_yet_is_a_conflict(
 ) -> None:
     add_plan(cluster, "plan-shown", mode="Plan")
     add_plan(cluster, "plan-asked", phase="Requested")
-    assert said in problem(ask("POST", f"{url}/v1/plans/{plan}/{verb}"), 409, "conflict")["detail"]
+    tag = ask("GET", f"{url}/v1/plans/{plan}").headers["ETag"]
+    answer = ask("POST", f"{url}/v1/plans/{plan}/{verb}", headers={"If-Match": tag})
+    assert said in problem(answer, 409, "conflict")["detail"]
+
+
+# --- an approval is of the plan that was looked at --------------------------------------------------------------------
+
+APPROVE = "/v1/plans/plan-waiting/approve"
+
+
+def test_an_approval_that_does_not_say_which_plan_was_looked_at_is_refused(url: str, cluster: ReviewingCluster) -> None:
+    bodies: tuple[dict[str, Any], ...] = ({}, {"json": {}}, {"json": {"version": "", "uid": ""}})
+    for body in bodies:
+        found = problem(ask("POST", f"{url}{APPROVE}", **body), 428, "precondition-required")
+        assert "GET /v1/plans/plan-waiting" in found["detail"]
+    assert "approved" not in cluster.objects[MIGRATION_PLANS.plural]["", "plan-waiting"]["spec"]
+
+
+def naming(plan: dict[str, Any], how: str) -> dict[str, Any]:
+    """Return what a request names a plan by, as who looked at it has it."""
+    ways: dict[str, dict[str, Any]] = {
+        "the ETag": {"headers": {"If-Match": f'"{plan["version"]}"'}},
+        "a weak ETag": {"headers": {"If-Match": f'W/"{plan["version"]}"'}},
+        "the version as a header": {"headers": {"If-Match": plan["version"]}},
+        "the version": {"json": {"version": plan["version"]}},
+        "the uid": {"json": {"uid": plan["uid"]}},
+        "both": {"json": {"uid": plan["uid"], "version": plan["version"]}},
+    }
+    return ways[how]
+
+
+WAYS = ("the ETag", "a weak ETag", "the version as a header", "the version", "the uid", "both")
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_the_plan_that_was_looked_at_is_approved_and_no_other_one_under_its_name(
+    url: str, cluster: ReviewingCluster, how: str
+) -> None:
+    first = ask("GET", f"{url}/v1/plans/plan-waiting").json()
+    cluster.delete(MIGRATION_PLANS, "plan-waiting")
+    add_plan(cluster, "plan-waiting", states=("Pending", "Pending", "Pending"))
+    cluster.objects[MIGRATION_PLANS.plural]["", "plan-waiting"]["metadata"]["uid"] = "another"
+
+    found = problem(ask("POST", f"{url}{APPROVE}", **naming(first, how)), 409, "conflict")
+
+    assert "is not the one that was looked at: it was made anew" in found["detail"]
+    assert "shop/web-2 from n1 to n2" in found["detail"]
+    faults = {fault["field"]: fault for fault in found["errors"]}
+    assert faults["plan.uid"] == {"field": "plan.uid", "value": first["uid"], "expected": "another"}
+    assert "shop/web-2" in faults["plan.moves"]["expected"]
+    assert "approved" not in cluster.objects[MIGRATION_PLANS.plural]["", "plan-waiting"]["spec"]
+    second = ask("GET", f"{url}/v1/plans/plan-waiting").json()
+    assert ask("POST", f"{url}{APPROVE}", **naming(second, how)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("tag", "body", "field"),
+    [
+        ("*", None, "header.If-Match"),
+        ('"1", "2"', None, "header.If-Match"),
+        (None, {"version": 7}, "body.version"),
+        (None, {"resourceVersion": "7"}, "body.resourceVersion"),
+    ],
+)
+def test_what_names_no_single_plan_is_wrong(url: str, tag: str | None, body: dict[str, Any] | None, field: str) -> None:
+    rest: dict[str, Any] = {"headers": {"If-Match": tag} if tag else {}, **({"json": body} if body else {})}
+    found = problem(ask("POST", f"{url}{APPROVE}", **rest), 422, "invalid-request")
+    assert [fault["field"] for fault in found["errors"]] == [field]
+
+
+def test_a_header_and_a_body_that_name_two_versions_are_a_conflict(url: str) -> None:
+    answer = ask("POST", f"{url}{APPROVE}", headers={"If-Match": '"1"'}, json={"version": "2"})
+    assert "name two versions, 1 and 2" in problem(answer, 409, "conflict")["detail"]
 
 
 def test_plans_are_listed_newest_first_and_chosen(url: str, cluster: ReviewingCluster) -> None:

@@ -148,8 +148,9 @@ def test_moves_that_are_filled_in_later_are_told_with_the_whole_plan(url: str, c
 
 def test_an_approval_and_an_abort_are_told(url: str) -> None:
     with following(url) as reader:
-        reader.next()
-        ask("POST", f"{url}/v1/plans/{PLAN}/approve")
+        first = reader.next()
+        assert first is not None
+        ask("POST", f"{url}/v1/plans/{PLAN}/approve", headers={"If-Match": first.id})
         ask("POST", f"{url}/v1/plans/{PLAN}/abort")
         told = [reader.next(), reader.next()]
     assert [(one.kind, one.data["approved"], one.data["aborted"]) for one in told if one] == [

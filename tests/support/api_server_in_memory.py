@@ -24,12 +24,13 @@ from berth_kube.errors import (
     Call,
     ConflictError,
     Failure,
+    GoneError,
     InvalidObjectError,
     KubeError,
     NotFoundError,
 )
 from berth_kube.listing import Listing
-from berth_kube.resources import PODS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES, Resource
+from berth_kube.resources import MIGRATION_PLANS, PODS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES, Resource
 from berth_kube.watching import Changed, Listed, Removed
 from builders import NOON_TEXT
 from json_patches import apply
@@ -111,8 +112,14 @@ class ApiServerInMemory:
     """Whether a deleted pod with a node stays, marked, until something does what a kubelet does."""
     version: int = 100
     """The resourceVersion of the latest write."""
+    past_versions: dict[str, Raw] = field(default_factory=dict, repr=False)
+    """What was written under each resourceVersion, of plans."""
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     watchers: list[_Watcher] = field(default_factory=list)
+
+    @property
+    def server_url(self) -> str:
+        return "https://in.memory"
 
     def as_client(self) -> KubeClient:
         return cast("KubeClient", self)
@@ -157,6 +164,14 @@ class ApiServerInMemory:
         self._called("get", resource, name)
         with self.lock:
             return decoded(self._find(resource, name, namespace), type)
+
+    def get_version(self, resource: Resource, name: str, resource_version: str, *, type: Any = dict, **_: Any) -> Any:
+        self._called("list", resource, f"metadata.name={name}")
+        with self.lock:
+            if resource_version not in self.past_versions:
+                raise _refusal(GoneError, "list", resource, name, "too old")
+            past_raw = self.past_versions[resource_version]
+            return None if past_raw["metadata"]["name"] != name else decoded(past_raw, type)
 
     def list(
         self,
@@ -239,7 +254,11 @@ class ApiServerInMemory:
         with self.lock:
             old = self._find(resource, name, namespace)
             version = body.get("metadata", {}).get("resourceVersion")
-            if version not in (None, "", old["metadata"]["resourceVersion"]):
+            uid = body.get("metadata", {}).get("uid")
+            if uid not in (None, "", old["metadata"].get("uid")) or version not in (
+                *(None, ""),
+                old["metadata"]["resourceVersion"],
+            ):
                 raise _refusal(ConflictError, "patch", resource, name, "the object has been modified")
             return decoded(self._change(resource, old, merged(old, body), subresource), type)
 
@@ -358,6 +377,8 @@ custom-resources/custom-resource-definitions/#status-subresource
             raw = copied(raw)
             raw["metadata"]["resourceVersion"] = str(self.version)
             self.objects[plural][key] = raw
+            if plural == MIGRATION_PLANS.plural:
+                self.past_versions[str(self.version)] = raw
             self._announce(plural, raw, lambda item: Changed(item, added=is_new))
             return raw
 

@@ -41,6 +41,7 @@ _PROBLEMS: Final[Mapping[HTTPStatus, str]] = {
 _WITH_RETRY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _MISSING: Final = "There is no such object."
 _CONFLICT: Final = "The state of the object does not allow this, or the key was used before."
+_UNBOUND: Final = "The request does not say which version of the plan it is about."
 
 
 def answers(
@@ -52,17 +53,22 @@ def answers(
     conflict: bool = False,
     location: bool = False,
     nothing: bool = False,
+    version: bool = False,
+    bound: bool = False,
 ) -> dict[str, Any]:
     """Return FastAPI's arguments for a path that answers a document or a problem."""
     schema = {"$ref": f"{_SCHEMAS}{document.__name__}"}
     good: dict[str, Any] = {"description": said, "content": {media_type: {"schema": schema}}}
     if location:
         good["headers"] = {"Location": {"description": "The plan's path.", "schema": {"type": "string"}}}
+    if version:
+        good["headers"] = {"ETag": {"description": "The plan's version, for If-Match.", "schema": {"type": "string"}}}
     status = HTTPStatus.ACCEPTED if location or conflict else HTTPStatus.OK
     problems = {
         **_PROBLEMS,
         **({HTTPStatus.NOT_FOUND: _MISSING} if missing else {}),
         **({HTTPStatus.CONFLICT: _CONFLICT} if conflict else {}),
+        **({HTTPStatus.PRECONDITION_REQUIRED: _UNBOUND} if bound else {}),
     }
     responses: dict[int | str, dict[str, Any]] = {int(status): good}
     responses |= {int(code): _problem(code, text) for code, text in sorted(problems.items())}

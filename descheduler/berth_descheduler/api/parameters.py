@@ -7,7 +7,7 @@ from fastapi import Header, Path, Query
 from pydantic import Field
 
 from berth_core import PlanPhase
-from berth_descheduler.api.problems import FieldFault, fault, invalid
+from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid
 from berth_descheduler.api.schemas import LONGEST_NAME, NAME_PATTERN
 from berth_descheduler.planner import CapacityShape, read_shape
 
@@ -35,6 +35,7 @@ _SHAPE: Final = re.compile(SHAPE_PATTERN)
 
 _SHAPE_EXPECTED: Final = "amounts of different resources such as cpu=4,memory=8Gi"
 KEY_PATTERN: Final = r"^[!-~]{1,200}$"
+ENTITY_TAG_PATTERN: Final = r'^(W/)?("[0-9A-Za-z._-]{1,100}"|[0-9A-Za-z._-]{1,100})$'
 POSITION_PATTERN: Final = r"^[0-9TZ:.-]{0,40}/[a-z0-9.-]{1,253}$"
 """Of a plan in a list: when it was created, and its name."""
 
@@ -93,6 +94,17 @@ IdempotencyKey = Annotated[
     ),
 ]
 
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        pattern=ENTITY_TAG_PATTERN,
+        description="The ETag of the plan that was looked at, or its `version`: it is approved only if it is still "
+        "that one.",
+        examples=['"4711"'],
+    ),
+]
+
 LastEventId = Annotated[
     str | None,
     Header(
@@ -102,6 +114,19 @@ LastEventId = Annotated[
         "starts with the whole plan. 204 if the plan is over and nothing was missed.",
     ),
 ]
+
+
+def read_version(tag: str | None, version: str) -> str:
+    """Return the version that the header If-Match and a body name, "" if neither does; raises `ProblemError`.
+
+    Proxies that compress answers mark a tag as weak; the version is the same.
+    """
+    tagged_version = (tag or "").removeprefix("W/").strip('"')
+    if version and tagged_version and version != tagged_version:
+        text = f"the header If-Match and the body name two versions, {tagged_version} and {version}; a plan has one"
+        faults = [fault("body.version", version, f"{tagged_version}, as the header If-Match says")]
+        raise ProblemError(ProblemKind.CONFLICT, text, faults=faults)
+    return version or tagged_version
 
 
 def read_shapes(texts: list[str]) -> tuple[CapacityShape, ...]:

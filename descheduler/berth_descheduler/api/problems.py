@@ -10,6 +10,7 @@ import msgspec
 
 from berth_core import BerthError, InputError, RetryableError
 from berth_descheduler.migration.plans.conflicts import PlanStateError
+from berth_descheduler.migration.plans.looked_at import AnotherPlanError
 from berth_kube import (
     AlreadyExistsError,
     ConflictError,
@@ -51,7 +52,8 @@ class ProblemKind(StrEnum):
     TOO_SLOW = "request-too-slow", HTTPStatus.REQUEST_TIMEOUT
     """Headers or body were not complete within 10 seconds."""
     CONFLICT = "conflict", HTTPStatus.CONFLICT
-    """The plan is over or in another phase, the policy invalid, a node not cordoned, or the key another request's."""
+    """The plan is over, in another phase or not the one that was looked at, the policy invalid, a node not cordoned, or
+    the key another request's."""
     TOO_LARGE = "request-too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     """The body is larger than 64 KiB."""
     TARGET_TOO_LONG = "target-too-long", HTTPStatus.REQUEST_URI_TOO_LONG
@@ -60,6 +62,8 @@ class ProblemKind(StrEnum):
     """The body is not `application/json`."""
     INVALID = "invalid-request", HTTPStatus.UNPROCESSABLE_ENTITY
     """A field or parameter is unknown, missing or wrong; `errors` names each."""
+    PRECONDITION_REQUIRED = "precondition-required", HTTPStatus.PRECONDITION_REQUIRED
+    """The approval does not say which plan was looked at: it has neither If-Match nor a version or uid."""
     TOO_MANY_REQUESTS = "too-many-requests", HTTPStatus.TOO_MANY_REQUESTS
     """The caller sends too much at once, or a request without a known caller waited too long."""
     HEADERS_TOO_LARGE = "headers-too-large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -174,6 +178,9 @@ def from_error(error: BerthError) -> ProblemError:
             problem = invalid([fault(error.field, error.value, error.expected)])
         case RetryableError():
             problem = unavailable("the cluster's API server does not answer as it should", error.retry_after_seconds)
+        case AnotherPlanError():
+            faults = [FieldFault(f"plan.{changed.field}", changed.then, changed.now) for changed in error.differences]
+            problem = ProblemError(ProblemKind.CONFLICT, str(error), faults=faults)
         case PlanStateError():
             problem = ProblemError(ProblemKind.CONFLICT, str(error))
         case ForbiddenError() | UnauthorizedError():

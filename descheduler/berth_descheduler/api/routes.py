@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
@@ -15,6 +16,7 @@ from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.openapi import answers
 from berth_descheduler.api.parameters import (
     IdempotencyKey,
+    IfMatch,
     LastEventId,
     PhaseFilter,
     PlanLimit,
@@ -23,6 +25,7 @@ from berth_descheduler.api.parameters import (
     PolicyFilter,
     Shapes,
     read_shapes,
+    read_version,
     refuse_unknown,
 )
 from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, PlanFeeds, StreamContext, stream_events
@@ -30,6 +33,7 @@ from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind
 from berth_descheduler.api.reads import FragmentationQueries, read_plan, read_plans, read_policies, read_policy
 from berth_descheduler.api.request_guard import RequestContext
 from berth_descheduler.api.schemas import (
+    ApprovalRequest,
     DrainRequest,
     RequestedDrain,
     RequestedRun,
@@ -39,6 +43,7 @@ from berth_descheduler.api.schemas import (
     describe_request,
 )
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.migration.plans.requests import abort, approve, request_drain, request_run
 from berth_descheduler.report import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList, QueueList, list_plan
 from berth_kube import (
@@ -57,6 +62,8 @@ from berth_kube import (
 T = TypeVar("T")
 
 _PLANS_SHOWN: Final = 100
+_WITHOUT_BODY: Final = ApprovalRequest()
+"""Of an approval whose header says what was looked at."""
 
 
 @dataclass(frozen=True)
@@ -217,26 +224,32 @@ def _add_plans(router: APIRouter, api: ApiContext) -> None:
         summary="Show a plan with its moves",
         description="Needs the right to get the migrationplan.",
         tags=["plans"],
-        **answers(PlanDocument, "The plan."),
+        **answers(PlanDocument, "The plan.", version=True),
     )
     async def show_plan(request: Request, name: PlanName) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("get", MIGRATION_PLANS, name))
         with _naming("path.name", name, "plan"):
-            return _answer(await api.workers.run(lambda: read_plan(api.client, name)))
+            plan = await api.workers.run(lambda: read_plan(api.client, name))
+        return _answer(plan, headers={"ETag": f'"{plan.version}"'})
 
 
 def _add_decisions(router: APIRouter, api: ApiContext) -> None:
     @router.post(
         "/plans/{name}/approve",
         summary="Approve a plan",
-        description="Needs the right to patch the migrationplan. Cannot be undone; doing it again changes nothing.",
+        description="Needs the right to patch the migrationplan. The header If-Match or the body says which plan was "
+        "looked at; where another one has its name by now, or it has changed, the answer is 409 and says what changed. "
+        "Cannot be undone; doing it again changes nothing.",
         status_code=HTTPStatus.ACCEPTED,
         tags=["plans"],
-        **answers(ListedPlan, "The plan is approved and will be carried out.", conflict=True),
+        **answers(ListedPlan, "The plan is approved and will be carried out.", conflict=True, bound=True),
     )
-    async def approve_plan(request: Request, name: PlanName) -> Response:
-        return await _decide(api, request, name, approve)
+    async def approve_plan(
+        request: Request, name: PlanName, tag: IfMatch = None, body: ApprovalRequest = _WITHOUT_BODY
+    ) -> Response:
+        looked_at = LookedAt(uid=body.uid, version=read_version(tag, body.version))
+        return await _decide(api, request, name, partial(approve, looked_at=looked_at), required=looked_at)
 
     @router.post(
         "/plans/{name}/abort",
@@ -251,9 +264,24 @@ def _add_decisions(router: APIRouter, api: ApiContext) -> None:
         return await _decide(api, request, name, abort)
 
 
-async def _decide(api: ApiContext, request: Request, name: str, decide: Callable[..., MigrationPlan]) -> Response:
+async def _decide(
+    api: ApiContext,
+    request: Request,
+    name: str,
+    decide: Callable[..., MigrationPlan],
+    *,
+    required: LookedAt | None = None,
+) -> Response:
+    """Answer a decision; raises `ProblemError` where it says of no plan that it was looked at and has to."""
     refuse_unknown(dict(request.query_params), set())
     subject = await api.admit(request, Access("patch", MIGRATION_PLANS, name))
+    if required == LookedAt():
+        raise ProblemError(
+            ProblemKind.PRECONDITION_REQUIRED,
+            f"the request does not say which plan {name} was looked at; expected its version, as GET /v1/plans/{name} "
+            'answers it, in the header If-Match or as {"version": ...} in the body',
+            faults=[fault("header.If-Match", None, "the version of the plan that was looked at")],
+        )
     with _naming("path.name", name, "plan"):
         plan = await api.workers.run(lambda: decide(api.client, name, asked_by=subject.user))
     return _answer(list_plan(plan), HTTPStatus.ACCEPTED)

@@ -167,6 +167,24 @@ class DrainRequest(BaseModel):
         )
 
 
+class ApprovalRequest(BaseModel):
+    """Which plan is approved: the one that was looked at."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", title="ApprovalRequest")
+
+    version: Annotated[
+        str,
+        Field(max_length=100, description="The `version` of the plan that was looked at; it is approved unchanged."),
+    ] = ""
+    uid: Annotated[
+        str,
+        Field(
+            max_length=100,
+            description="The `uid` of the plan that was looked at, whose moves never change; its status may have.",
+        ),
+    ] = ""
+
+
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 DOCUMENTS: Final = (

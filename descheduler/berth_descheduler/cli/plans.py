@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 import click
@@ -29,7 +30,10 @@ from berth_core import (
     SystemClock,
     printable_line,
 )
+from berth_descheduler.cli.shown_plans import recall, remember
 from berth_descheduler.migration.absent_programs import SERVICE, why_absent
+from berth_descheduler.migration.plans.conflicts import refuse_approval
+from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.migration.plans.requests import abort, approve, request_run
 from berth_descheduler.options import (
     Output,
@@ -261,10 +265,12 @@ def show_command(
 ) -> None:
     """Show a plan of the cluster: its moves with their states and reasons, predicted beside achieved.
 
-    Without a name the newest one.
+    Without a name the newest one. `berth approve` approves what was shown here last.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-show") as client:
         stored_plan = _newest(client) if plan is None else _get(client, plan)
+        if output is not Output.NAME:
+            remember(client.server_url, stored_plan)
         predicted = stored_plan.spec.predicted
         refuse_second_prices(price, is_priced=predicted is not None and bool(predicted.freed_price_per_hour))
         keys_of_plan = {
@@ -288,15 +294,31 @@ def show_command(
 @click.command("approve", cls=OwnCommand)
 @_plan_argument(_waits_for_approval)
 @cluster_options
+@click.option(
+    "--uid", metavar="UID", help="The plan that was looked at, by its uid; default: what `berth show` printed last."
+)
 @wait_options("the plan is over", "30m")
 @objects_output_option
 def approve_command(
-    *, plan: str, kubeconfig: str | None, context: str | None, wait: bool, timeout: str, output: Output
+    *,
+    plan: str,
+    kubeconfig: str | None,
+    context: str | None,
+    uid: str | None,
+    wait: bool,
+    timeout: str,
+    output: Output,
 ) -> int:
-    """Let a plan be carried out that waits for approval. With --wait, exit code 1 if it did not all go as planned."""
+    """Let a plan be carried out that waits for approval, as `berth show` printed it.
+
+    A plan that was made anew under its name since then is not approved. With --wait, exit code 1 if it did not all go
+    as planned.
+    """
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-approve") as client:
-        approved_plan = _ask(client, plan, approve, said="is approved", wait_seconds=seconds if wait else None)
+        looked_at = _as_shown(client, plan) if uid is None else LookedAt(uid=_required_uid(uid))
+        ask = partial(approve, looked_at=looked_at)
+        approved_plan = _ask(client, plan, ask, said="is approved", wait_seconds=seconds if wait else None)
     return tell(approved_plan, output, waited=wait)
 
 
@@ -362,7 +384,7 @@ def _ask(
     Returns it after its end if there is time to wait.
     """
     with known("PLAN", plan, "berth plans"):
-        if wait_seconds is not None and ask is approve and _is_for_service(_get(client, plan)):
+        if wait_seconds is not None and ask is not abort and _is_for_service(_get(client, plan)):
             _refuse_without_service(client, "nothing was approved")
         asked_plan = ask(client, plan)
     _say(f"plan {plan} {said}")
@@ -371,6 +393,25 @@ def _ask(
     if ask is abort and _is_for_service(asked_plan):
         _refuse_without_service(client, "the plan ends when one is there")
     return waiter(client, wait_seconds).wait_until_over(plan)
+
+
+def _as_shown(client: KubeClient, name: str) -> LookedAt:
+    """Return a plan as it was shown here last; raises `InputError` if it never was, or cannot be approved anyway."""
+    if (looked_at := recall(client.server_url, name)) is not None:
+        return looked_at
+    refuse_approval(_get(client, name))
+    raise InputError(
+        "--uid",
+        None,
+        f"`berth show {name}` before, or the uid of the plan that was looked at",
+        said=f"not given, and `berth show` has not printed plan {name} here",
+    )
+
+
+def _required_uid(uid: str) -> str:
+    if not uid.strip():
+        raise InputError("--uid", uid, "the uid of the plan that was looked at")
+    return uid.strip()
 
 
 def _is_for_service(plan: MigrationPlan) -> bool:

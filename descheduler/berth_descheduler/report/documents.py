@@ -325,8 +325,10 @@ class PlanRoom(RoomResult, frozen=True, kw_only=True, rename="camel"):
 class PlanDocument(ListedPlan, frozen=True, kw_only=True, rename="camel"):
     """A plan with all its moves."""
 
+    uid: str
+    """Another one for a plan that is made anew under the same name."""
     version: str
-    """Changes with the plan; the id of the last event up to here."""
+    """Changes with the plan; the id of the last event up to here, and what an approval names."""
     objective: PlanObjective
     predicted: Predicted | None
     achieved: Achieved | None

@@ -134,6 +134,7 @@ def describe_stored_plan(plan: MigrationPlan) -> PlanDocument:
     """Return a plan of the cluster with all its moves."""
     return PlanDocument(
         **_head_fields(plan),
+        uid=plan.metadata.uid,
         version=plan.metadata.resource_version,
         objective=describe_objective(plan.spec.objective),
         predicted=plan.spec.predicted,

@@ -3,7 +3,7 @@
 import secrets
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,7 +22,15 @@ from berth_core import (
 )
 from berth_descheduler.migration.manifests.plans import plan_labels
 from berth_descheduler.migration.plans.conflicts import refuse_abort, refuse_approval, refuse_other_request
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, AlreadyExistsError, InvalidObjectError, KubeClient
+from berth_descheduler.migration.plans.looked_at import LookedAt, refuse_another_plan
+from berth_kube import (
+    DESCHEDULER_POLICIES,
+    MIGRATION_PLANS,
+    AlreadyExistsError,
+    ConflictError,
+    InvalidObjectError,
+    KubeClient,
+)
 
 REQUEST_TRIGGER = "Request"
 """The trigger of a requested plan."""
@@ -31,6 +39,9 @@ _REQUEST_LASTS: Final = timedelta(hours=24)
 
 REPLAN_TRIGGER = "Replan"
 """The trigger of a plan of what an earlier plan of the same run could not do any more."""
+
+_TRIES: Final = 5
+"""How often an approval looks at a plan that others write to at the same time."""
 
 
 def request_run(
@@ -99,15 +110,24 @@ def _request(
     return stored_plan
 
 
-def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
-    """Approve a plan and return it.
+def approve(client: KubeClient, plan: str, looked_at: LookedAt, *, asked_by: str = "") -> MigrationPlan:
+    """Approve the plan that was looked at and return it.
 
-    Raises `NotFoundError`, or `PlanStateError` where its mode or state forbids it. Records `asked_by`, unless the plan
-    was approved before.
+    Raises `NotFoundError`, `PlanStateError` where its mode or state forbids it, and `AnotherPlanError` where it is not
+    the plan that was looked at. Records `asked_by`, unless the plan was approved before.
     """
-    stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
-    refuse_approval(stored_plan)
-    return _decide(client, plan, "approved", "" if stored_plan.spec.approved else asked_by)
+    for remaining_tries in reversed(range(_TRIES)):
+        stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+        refuse_another_plan(client, stored_plan, looked_at)
+        refuse_approval(stored_plan)
+        metadata = {"uid": stored_plan.metadata.uid, "resourceVersion": stored_plan.metadata.resource_version}
+        try:
+            asker = "" if stored_plan.spec.approved else asked_by
+            return _decide(client, plan, "approved", asker, metadata=metadata)
+        except ConflictError:  # another wrote in between: maybe only the plan's status
+            if not remaining_tries:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
@@ -120,18 +140,20 @@ def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan
     return _decide(client, plan, "aborted", "" if stored_plan.spec.aborted else asked_by)
 
 
-def _decide(client: KubeClient, plan: str, decision: str, asked_by: str) -> MigrationPlan:
-    """Record a decision on a plan and who made it.
+def _decide(
+    client: KubeClient, plan: str, decision: str, asked_by: str, *, metadata: dict[str, str] | None = None
+) -> MigrationPlan:
+    """Record a decision on a plan and who made it; raises `ConflictError` where `metadata` is not the plan's.
 
     Leaves out the name where another client was first: the API server keeps the first name, and refuses a write that
     would change it.
     """
-    spec: dict[str, bool | str] = {decision: True}
+    body: dict[str, Any] = {"spec": {decision: True}, **({"metadata": metadata} if metadata else {})}
     if asked_by:
         with suppress(InvalidObjectError):
-            body = {"spec": {**spec, f"{decision}By": asked_by}}
-            return client.merge_patch(MIGRATION_PLANS, plan, body, type=MigrationPlan)
-    return client.merge_patch(MIGRATION_PLANS, plan, {"spec": spec}, type=MigrationPlan)
+            named_body = {**body, "spec": {decision: True, f"{decision}By": asked_by}}
+            return client.merge_patch(MIGRATION_PLANS, plan, named_body, type=MigrationPlan)
+    return client.merge_patch(MIGRATION_PLANS, plan, body, type=MigrationPlan)
 
 
 def build_requested_plan(name: str, spec: MigrationPlanSpec) -> dict[str, object]:
