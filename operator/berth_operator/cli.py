@@ -23,8 +23,10 @@ from berth_operator.quota.limits import LimitSettings, parse_limit, parse_namesp
 from berth_operator.runtime.app import App
 from berth_operator.runtime.capability import Capability
 from berth_operator.runtime.kopf_handlers import declare_process, declare_reservations
-from berth_operator.runtime.kopf_runtime import Connection, ReservationStream, run_kopf
+from berth_operator.runtime.kopf_runtime import ReservationStream, run_kopf
+from berth_operator.runtime.kopf_session import Connection
 from berth_operator.runtime.registry import CAPABILITIES
+from berth_operator.runtime.silence import Silence
 from berth_operator.settings import (
     LONGEST_WEBHOOK_SECONDS,
     HandoverSettings,
@@ -41,22 +43,6 @@ _SWITCH_SECONDS: Final = 0.0005
 With Python's 5 ms it waited three times as long beside a few busy workers."""
 _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
 """Short: a call must not outlive its lease; a failed key is reconciled again."""
-
-
-def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
-    """Return kopf's form of the client's current credentials."""
-    configuration = source.load()
-    header = next((setting["value"] or "" for setting in configuration.auth_settings().values()), "")
-    scheme, _, token = header.rpartition(" ")
-    return kopf.ConnectionInfo(
-        server=configuration.host,
-        ca_path=configuration.ssl_ca_cert,
-        insecure=not configuration.verify_ssl,
-        certificate_path=configuration.cert_file,
-        private_key_path=configuration.key_file,
-        scheme=scheme or None,
-        token=token or None,
-    )
 
 
 @click.command(
@@ -299,7 +285,8 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
     collect_garbage_rarely()
     program = App(client, settings, SystemClock())
     stream = ReservationStream(program.note_listed)
-    connection = Connection(lambda: connection_info(source), stream)
+    program.silence = Silence(client.silent_seconds, stream.silent_seconds)
+    connection = Connection(source, stream)
 
     def declare(registry: kopf.OperatorRegistry, stop_flag: asyncio.Event) -> None:
         declare_process(registry, program, connection, stream, stop_flag)

@@ -25,7 +25,8 @@ from berth_kube.leases import (
     LeaseHolder,
     LeaseSpec,
 )
-from berth_kube.listing import Listing, T, decode_event, decode_item, decode_page
+from berth_kube.listing import Listing, T, decode_event, decode_item, decode_page, version_number
+from berth_kube.proxies import is_loopback
 from berth_kube.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
@@ -105,8 +106,8 @@ from berth_kube.surge import (
     wanted_replicas,
     why_not_surge,
 )
-from berth_kube.transport import ConfigurationSource, Request, context_names, find_source, is_loopback
-from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_kube.transport import KEEP_ALIVE, ConfigurationSource, Request, context_names, find_source
+from berth_kube.watching import PROMPT_WATCH, Bookmark, Changed, Listed, Removed, WatchItem
 from berth_kube.yaml_documents import LocatedDocument, locate_documents, read_bounded
 
 __all__ = [
@@ -125,6 +126,7 @@ __all__ = [
     "EVICTION_REQUESTS",
     "HORIZONTAL_POD_AUTOSCALERS",
     "JOBS",
+    "KEEP_ALIVE",
     "KUEUE_LOCAL_QUEUES",
     "LEADER_WORKER_SETS",
     "LEASES",
@@ -139,6 +141,7 @@ __all__ = [
     "POD_GROUPS",
     "POD_GROUP_WORKLOADS",
     "PRIORITY_CLASSES",
+    "PROMPT_WATCH",
     "PVCS",
     "PVS",
     "QUEUES",
@@ -237,6 +240,7 @@ __all__ = [
     "review_token",
     "stop_informers",
     "take_back",
+    "version_number",
     "wanted_replicas",
     "why_not_surge",
 ]

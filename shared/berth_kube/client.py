@@ -195,6 +195,10 @@ class KubeClient:
             grants.give_up(right)
             raise
 
+    def silent_seconds(self) -> float:
+        """Return how long ago the API server last answered anything."""
+        return self.transport.silent_seconds()
+
     def note_loss(self) -> None:
         """Record that the connection was lost just now."""
         self.transport.grants.note_loss(self._clock)
@@ -272,10 +276,14 @@ class KubeClient:
         label_selector: str = "",
         field_selector: str = "",
         type: type[T] = AS_DICT,
+        settings: WatchSettings | None = None,
     ) -> Iterator[WatchItem[T]]:
-        """Yield `Listed` and then every change until `stop` is set; see `watching.follow`."""
+        """Yield `Listed` and then every change until `stop` is set; see `watching.follow`.
+
+        Without `settings` the client's own count.
+        """
         collection = _Collection(self, resource, namespace, _selectors(label_selector, field_selector), type)
-        return follow(collection, stop=stop, settings=self._settings.watches)
+        return follow(collection, stop=stop, settings=settings or self._settings.watches)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

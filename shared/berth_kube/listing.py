@@ -3,7 +3,9 @@
 An expired token starts the list again.
 """
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -234,6 +236,11 @@ def resource_version_of(call: Call, raw_object: msgspec.Raw) -> str:
     return ""
 
 
+def version_number(resource_version: str) -> int:
+    """Return a resourceVersion as a number; 0 without one."""
+    return int(resource_version) if resource_version.isdecimal() else 0
+
+
 def decode_error_status(call: Call, raw_object: msgspec.Raw) -> Status:
     """Return the Status that an ERROR event carries."""
     return decode(call, raw_object, Status)
@@ -261,6 +268,8 @@ class Listing(Generic[T]):
 
     items: tuple[T, ...]
     resource_version: str
+    began: float = -math.inf
+    """When the list was asked for, by the monotonic clock: it has all that was stored before."""
 
 
 def read_all(call: Call, read_page: PageReader, item_type: type[T], *, page_size: int = PAGE_SIZE) -> Listing[T]:
@@ -281,9 +290,10 @@ def _read_in_pages(call: Call, read_page: PageReader, item_type: type[T], page_s
     """Return the whole collection, decoding each page before the next is read."""
     items: list[T] = []
     continue_token = ""
+    began = time.monotonic()
     while True:
         page: Page[T] = read_page(page_size, continue_token, lambda raw: decode_page(call, raw, item_type))
         items.extend(page.items)
         continue_token = page.metadata.continue_token
         if not continue_token:
-            return Listing(tuple(items), page.metadata.resource_version)
+            return Listing(tuple(items), page.metadata.resource_version, began)

@@ -1,4 +1,17 @@
-"""Connections: the official client's pool, credentials, timeouts, renewal after a 401."""
+"""Connections: the official client's pool, credentials, timeouts, renewal.
+
+Three clients reach the API server, and all by one `Configuration` that a `ConfigurationSource` loads:
+
+| what | own client (`Transport`) | official client | kopf |
+|---|---|---|---|
+| server, authority, client certificate, `tls-server-name` | the official client's pool | its pool | its session |
+| token, also of a plugin or a file | the header of each request | the same | the headers of its session |
+| proxy (see `berth_kube.proxies`) | the official client's pool | its pool | its session |
+| socket options against silent peers | the official client's pool | its pool | its session |
+| read anew | after a 401, an untrusted server, failures in a row | when loaded | after the same, in a new run |
+
+No client reads the environment's proxies or a kubeconfig by itself.
+"""
 
 import os
 import socket
@@ -7,11 +20,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
-from urllib.request import getproxies
 
 import urllib3
 import yaml
@@ -28,9 +39,11 @@ from berth_kube.errors import (
     KubeError,
     UnauthorizedError,
     UnreachableError,
+    UntrustedServerError,
     error_from_answer,
     error_from_transport,
 )
+from berth_kube.proxies import find_proxy, proxy_headers
 from berth_kube.retries import Grants
 from berth_kube.yaml_documents import load_documents, read_bounded
 
@@ -59,10 +72,13 @@ class KubeconfigSource:
             load_kube_config(config_file=self.files, context=context, client_configuration=configuration)
         except (ConfigException, LookupError, TypeError, ValueError, AttributeError, OSError) as error:
             raise InputError("kubeconfig", self.files, f"a usable kubeconfig ({error})") from error
-        if not configuration.api_key and not configuration.cert_file and _has_plugin(documents, context):
+        user = _chosen_entry(documents, context, "user")
+        if not configuration.api_key and not configuration.cert_file and "exec" in user:
             # The official client only logs that a plugin failed, and goes on without credentials.
             raise InputError("kubeconfig", self.files, f"a credentials plugin that works for the context {context}")
-        return _checked(configuration, self.files)
+        # The official client does not know of a cluster's own proxy.
+        proxy_url = _chosen_entry(documents, context, "cluster").get("proxy-url") or ""
+        return _checked(configuration, self.files, str(proxy_url))
 
     def _documents(self) -> list[Mapping[str, Any]]:
         """Return the contents of the existing files; raises InputError without any."""
@@ -163,56 +179,54 @@ def _named(document: Mapping[str, Any], section: str) -> dict[str, Any]:
     return {str(entry["name"]): entry for entry in named_entries if "name" in entry}
 
 
-def _has_plugin(documents: Sequence[Mapping[str, Any]], context: str) -> bool:
-    """Return whether the context's user gets credentials from a plugin."""
+def _chosen_entry(documents: Sequence[Mapping[str, Any]], context: str, kind: str) -> Mapping[str, Any]:
+    """Return the cluster or the user that a context names, empty without one.
+
+    Of several files the first with an entry of that name counts, as for kubectl.
+    """
     contexts = {name: entry for document in reversed(documents) for name, entry in _named(document, "contexts").items()}
-    users_by_name = {
-        name: entry for document in reversed(documents) for name, entry in _named(document, "users").items()
-    }
+    entries = {name: entry for document in reversed(documents) for name, entry in _named(document, f"{kind}s").items()}
     chosen_context = contexts[context].get("context") or {}
-    user = users_by_name.get(str(chosen_context.get("user")), {}).get("user")
-    return isinstance(user, dict) and "exec" in user
+    entry = entries.get(str(chosen_context.get(kind)), {}).get(kind)
+    return entry if isinstance(entry, dict) else {}
 
 
 # --- settings on top of the official client's configuration ---------------------------------------------------------
 
 
-def _checked(configuration: Configuration, origin: str) -> Configuration:
+def _checked(configuration: Configuration, origin: str, proxy_url: str = "") -> Configuration:
     """Return the configuration with a checked address, our proxy rule and keep-alive."""
-    address = urlsplit(configuration.host)
-    if address.scheme not in {"http", "https"} or not address.hostname:
+    try:
+        address = urlsplit(configuration.host)
+        is_usable = address.scheme in {"http", "https"} and bool(address.hostname) and address.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
         raise InputError("server", configuration.host, f"an http or https address (in {origin})")
-    configuration.proxy = _proxy_for(address.scheme, address.hostname)
-    configuration.socket_options = _KEEP_ALIVE
+    configuration.proxy = find_proxy(address, proxy_url)
+    configuration.no_proxy = None  # what the environment excludes is left out already
+    configuration.proxy_headers = proxy_headers(configuration.proxy) if configuration.proxy else None
+    configuration.socket_options = KEEP_ALIVE
     return configuration
 
 
-def _proxy_for(scheme: str, host: str) -> str | None:
-    """Return the environment's proxy for a host; none for the machine itself.
-
-    The official client uses HTTP_PROXY for https too, and for loopback addresses.
-    """
-    return None if is_loopback(host) else getproxies().get(scheme)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host name or address means this machine."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+_SILENT_PEER_SECONDS: Final = 30
+"""After so long without a word from the other side's kernel a connection is given up."""
 
 
 def _keep_alive_options() -> list[tuple[int, int, int]]:
-    """Return socket options that detect a dead peer within a minute."""
+    """Return socket options that detect a dead peer, also one that has forgotten the connection."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+    probes = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+    # What was sent and is not acknowledged is repeated for a quarter of an hour otherwise.
+    for name, value in {**probes, "TCP_USER_TIMEOUT": 1000 * _SILENT_PEER_SECONDS}.items():
         if hasattr(socket, name):
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
     return options
 
 
-_KEEP_ALIVE: Final = _keep_alive_options()
+KEEP_ALIVE: Final = _keep_alive_options()
+"""Socket options of each connection to the API server: level, name, value."""
 
 
 JSON: Final = "application/json"
@@ -221,6 +235,8 @@ JSON_PATCH: Final = "application/json-patch+json"
 
 _BROKEN: Final = (HTTPError, OSError)
 _RENEWAL_PAUSE_SECONDS: Final = 10.0
+_FAILURES_BEFORE_RENEWAL: Final = 3
+"""So many failed connections in a row may mean another address, authority or proxy."""
 
 Query = Sequence[tuple[str, str]]
 T = TypeVar("T")
@@ -266,6 +282,8 @@ class Transport:
         self._slots = threading.BoundedSemaphore(settings.max_connections)
         self._credentials_lock = threading.Lock()
         self._renewed_at = -_RENEWAL_PAUSE_SECONDS
+        self._failures = 0
+        self._answered_at = time.monotonic()
         self._client = self._make_client()
         self.grants = Grants()
         """What the API server has allowed to this client's user."""
@@ -304,8 +322,17 @@ class Transport:
         return self._renewing(lambda client: self._open_with(client, request, silence_seconds))
 
     def broken(self, call: Call, error: Exception) -> UnreachableError:
-        """Return the KubeError of a stream that broke while it was read."""
+        """Return the KubeError of a stream or an answer that broke.
+
+        The idle connections are dropped: what has forgotten one has forgotten the others, too, and each would cost a
+        call the whole wait.
+        """
+        self.close()
         return error_from_transport(call, self.server_url, error)
+
+    def silent_seconds(self) -> float:
+        """Return how long ago the API server last answered anything."""
+        return time.monotonic() - self._answered_at
 
     def close(self) -> None:
         """Close all idle connections."""
@@ -344,6 +371,7 @@ class Transport:
             )
         except _BROKEN as error:
             raise self.broken(request.call, error) from error
+        self._answered_at = time.monotonic()
         return answer
 
     def _headers(self, client: ApiClient, request: Request) -> dict[str, str]:
@@ -391,19 +419,30 @@ class Transport:
         return ApiClient(configuration)
 
     def _renewing(self, action: Callable[[ApiClient], T]) -> T:
-        """Run an action; if the credentials are rejected, renew them and repeat.
+        """Run an action; if the credentials or the server's certificate are rejected, renew them and repeat.
 
-        The official client renews only credentials with an expiry; token files and client certificates change without
-        one.
+        The official client renews only credentials with an expiry; token files, client certificates and authorities
+        change without one. After failed connections in a row the next action has a new client: the server's address or
+        its proxy may have changed.
         """
         client = self._client
         try:
-            return action(client)
-        except UnauthorizedError:
+            answer = action(client)
+        except (UnauthorizedError, UntrustedServerError):
             renewed = self._renewed_client(client)
             if renewed is None:
                 raise
             return action(renewed)
+        except UnreachableError:
+            self._failures += 1
+            if self._failures >= _FAILURES_BEFORE_RENEWAL:
+                self._renewed_client(client)
+            raise
+        except KubeError:
+            self._failures = 0
+            raise
+        self._failures = 0
+        return answer
 
     def _renewed_client(self, refused: ApiClient) -> ApiClient | None:
         """Return a new client in place of the refused one.

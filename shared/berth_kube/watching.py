@@ -5,6 +5,7 @@ so that the caller's `stop` ends the iteration at once, whatever state the conne
 """
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -18,7 +19,15 @@ from urllib3.response import BaseHTTPResponse
 
 from berth_core import PermanentError
 from berth_kube.errors import Call, KubeError, UnreachableError, error_from_status
-from berth_kube.listing import Listing, T, decode_error_status, decode_event, decode_item, resource_version_of
+from berth_kube.listing import (
+    Listing,
+    T,
+    decode_error_status,
+    decode_event,
+    decode_item,
+    resource_version_of,
+    version_number,
+)
 from berth_kube.retries import Backoff
 
 _LOG = logging.getLogger(__name__)
@@ -36,6 +45,10 @@ class Listed(Generic[T]):
 
     items: tuple[T, ...]
     resource_version: str
+    began: float = -math.inf
+    """When the list was asked for, by the monotonic clock: it has all that was stored before."""
+    restored: bool = False
+    """The list is of another history than what the watch brought before: etcd was restored from a backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +81,29 @@ class WatchSettings:
     """Settings of a watch."""
 
     server_seconds: float = 300.0
-    """How long the server keeps one connection, less a random tenth against simultaneous returns."""
-    silence_seconds: float = 120.0
-    """Longest silence before a reconnect; the API server sends a bookmark about once a minute."""
+    """How long the server keeps one connection, less a random tenth against simultaneous returns.
+
+    The API server sends a bookmark about once a minute, and one two seconds before the end.
+    """
+    silence_seconds: float = 75.0
+    """Longest silence before a reconnect."""
     backoff: Backoff = _BACKOFF
     """Waits after failures in a row."""
+
+    @property
+    def in_vain_seconds(self) -> float:
+        """Return after how long open watches without an answer have a resourceVersion that means nothing.
+
+        An API server whose etcd was restored says nothing until its revisions have come to where they had been.
+        """
+        return 0.8 * min(self.server_seconds, self.silence_seconds)
+
+
+PROMPT_WATCH: Final = WatchSettings(server_seconds=30.0, silence_seconds=34.0)
+"""For what a place is held by: a connection that was forgotten on its way is noticed in about half a minute.
+
+Each connection ends soon, so that the bookmark before its end comes soon.
+"""
 
 
 class WatchSource(Protocol[T]):
@@ -131,6 +162,9 @@ class _Feed(Generic[T]):
         self._stream_lock = threading.Lock()
         self._stream: BaseHTTPResponse | None = None
         self._resource_version = ""  # "": list first
+        self._highest_version = 0
+        self._in_vain_seconds = 0.0
+        """How long watches in a row were open that brought nothing."""
         self._listed = False
         self._failures = 0
 
@@ -182,7 +216,9 @@ class _Feed(Generic[T]):
     def _list(self) -> None:
         """List all objects and emit them."""
         listing = self._source.read_all()
-        self._emit(Listed(listing.items, listing.resource_version))
+        version = version_number(listing.resource_version)
+        is_restored, self._highest_version = version < self._highest_version, version
+        self._emit(Listed(listing.items, listing.resource_version, listing.began, is_restored))
         self._resource_version = listing.resource_version
         self._listed = True
 
@@ -191,12 +227,19 @@ class _Feed(Generic[T]):
 
         Raises a KubeError after another end.
         """
+        stream = self._open()
         started, items_seen = time.monotonic(), 0
-        for line in self._lines():
-            self._handle(line)
-            self._failures = 0
-            items_seen += 1
-        if items_seen == 0 and time.monotonic() - started < _TOO_SHORT_SECONDS and not self._abandoned.is_set():
+        try:
+            for line in self._lines(stream):
+                self._handle(line)
+                self._failures = 0
+                items_seen += 1
+        finally:
+            seconds = time.monotonic() - started
+            self._in_vain_seconds = 0.0 if items_seen else self._in_vain_seconds + seconds
+            if self._in_vain_seconds >= self._settings.in_vain_seconds:
+                self._resource_version, self._in_vain_seconds = "", 0.0
+        if items_seen == 0 and seconds < _TOO_SHORT_SECONDS and not self._abandoned.is_set():
             raise self._source.broken(HTTPError("the server ended the watch at once"))
 
     def _handle(self, line: bytes) -> None:
@@ -214,6 +257,7 @@ class _Feed(Generic[T]):
             item = decode_item(call, event.object, self._source.item_type)
             self._emit(Removed(item) if event.type == "DELETED" else Changed(item, added=event.type == "ADDED"))
         self._resource_version = resource_version or self._resource_version
+        self._highest_version = max(self._highest_version, version_number(self._resource_version))
 
     def _emit(self, item: WatchItem[T] | BaseException) -> None:
         """Put an item into the queue unless abandoned.
@@ -229,15 +273,19 @@ class _Feed(Generic[T]):
 
     # --- the connection ---------------------------------------------------------------------------------------------
 
-    def _lines(self) -> Iterator[bytes]:
+    def _open(self) -> BaseHTTPResponse:
+        """Open a connection, which `abandon` can cut off from now on."""
+        stream = self._source.open_stream(self._resource_version, self._settings)
+        with self._stream_lock:
+            self._stream = stream
+        return stream
+
+    def _lines(self, stream: BaseHTTPResponse) -> Iterator[bytes]:
         """Yield the lines of one connection.
 
         A truncated line is dropped; its event comes again.
         """
-        stream = self._source.open_stream(self._resource_version, self._settings)
         try:
-            with self._stream_lock:
-                self._stream = stream
             pending = b""
             while not self._abandoned.is_set() and (chunk := stream.read1(_READ_BYTES)):
                 *lines, pending = (pending + chunk).split(b"\n")

@@ -45,12 +45,12 @@ from berth_kube.client import KubeClient, connect
 from berth_kube.resources import RESERVATIONS
 from berth_kube.transport import find_source
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
-from berth_operator.cli import connection_info
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.informers import apply_event
 from berth_operator.runtime.app import App
 from berth_operator.runtime.kopf_handlers import declare_reservations
 from berth_operator.runtime.kopf_runtime import configure
+from berth_operator.runtime.kopf_session import connection_info
 from control_planes import control_plane
 from service_processes import running_operator
 
@@ -89,7 +89,7 @@ def hear_by_kopf(kubeconfig: str, pipe: Connection) -> None:
     """Hear Reservations with the operator's handlers."""
     heard, registry, settings = Heard(), kopf.OperatorRegistry(), kopf.OperatorSettings()
     configure(settings)
-    info = connection_info(find_source(kubeconfig, None))
+    info = connection_info(find_source(kubeconfig, None).load())
     kopf.on.login(id="login", registry=registry)(lambda **_: info)
     declare_reservations(registry, cast("App", heard))
     threading.Thread(target=heard.answer, args=(pipe,), daemon=True).start()

@@ -22,10 +22,10 @@ from background_runs import LONGEST_SECONDS, BackgroundRun
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import RESERVATIONS
 from berth_kube.transport import find_source
-from berth_operator.cli import connection_info
 from berth_operator.runtime.app import App
 from berth_operator.runtime.kopf_handlers import declare_reservations
 from berth_operator.runtime.kopf_runtime import configure
+from berth_operator.runtime.kopf_session import connection_info
 from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
 from berth_sandbox.sandbox import Sandbox
 from outages import LONG_SECONDS
@@ -194,7 +194,7 @@ def listening(sandbox: Sandbox) -> Iterator[Listener]:
     listener, stop_flag = Listener(), threading.Event()
     registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
     configure(settings)
-    info = connection_info(find_source(str(sandbox.service_account_kubeconfig("berth-operator")), None))
+    info = connection_info(find_source(str(sandbox.service_account_kubeconfig("berth-operator")), None).load())
     kopf.on.login(id="login", registry=registry)(lambda **_: info)
     declare_reservations(registry, cast("App", listener))
 

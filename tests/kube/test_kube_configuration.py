@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from berth_core.errors import InputError
-from berth_kube import connect, transport
+from berth_kube import KEEP_ALIVE, connect, is_loopback
 from berth_kube.resources import NODES
-from berth_kube.transport import InClusterSource, KubeconfigSource, find_source, is_loopback
+from berth_kube.transport import InClusterSource, KubeconfigSource, find_source
 from scripted_server import ScriptedServer, page, refusal, write_kubeconfig
 
 LIST = "/api/v1/nodes"
@@ -228,4 +228,4 @@ def test_other_addresses_are_not_taken_for_this_machine(host: str) -> None:
 
 
 def test_a_dead_peer_is_noticed_by_the_kernel() -> None:
-    assert len(transport._KEEP_ALIVE) >= 2
+    assert len(KEEP_ALIVE) >= 2

@@ -11,7 +11,8 @@ from berth_core.objects import Pod
 from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed
 from berth_kube.errors import ForbiddenError, UnexpectedObjectError
 from berth_kube.resources import PODS
-from berth_kube.watching import WatchSettings
+from berth_kube.retries import Backoff
+from berth_kube.watching import PROMPT_WATCH, WatchSettings
 from scripted_server import Reset, ScriptedServer, Silence, Stream, answer, event, page, refusal
 from waiting import soon
 
@@ -175,6 +176,62 @@ def test_objects_of_another_shape_are_said_at_the_first_list(client: KubeClient,
     server.on("GET", PATH, answer({"metadata": {"resourceVersion": "5"}, "items": [7]}))
     with pytest.raises(UnexpectedObjectError):
         first_items(client, 1)
+
+
+# --- another history, silence ----------------------------------------------------------------------------------------
+
+BRIEF = WatchSettings(server_seconds=0.4, silence_seconds=0.4, backoff=Backoff(0.01, longest_seconds=0.02))
+
+
+def brief_items(client: KubeClient, count: int) -> list[object]:
+    stop = threading.Event()
+    items = client.watch(PODS, type=Pod, stop=stop, settings=BRIEF)
+    try:
+        return list(itertools.islice(items, count))
+    finally:
+        stop.set()
+        assert list(items) == []
+
+
+def test_a_watch_that_brings_nothing_not_even_a_bookmark_begins_with_a_new_list(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    server.on("GET", PATH, page(pod("a", 9)), page(pod("a", 3), resource_version="4"))
+    server.on("WATCH", PATH, Stream(), Stream([added("b", 5)]))
+    first, second, third = brief_items(client, 3)
+    assert [said(first), said(second), said(third)] == ["listed a", "listed a", "added b"]
+    assert watch_versions(server) == ["10", "4"]
+    assert isinstance(first, Listed)
+    assert isinstance(second, Listed)
+    assert (first.restored, second.restored) == (False, True), "versions went back"
+    assert first.began < second.began
+
+
+def test_a_silent_watch_that_has_brought_something_goes_on_where_it_was(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    bookmark = event("BOOKMARK", {"metadata": {"resourceVersion": "12"}})
+    server.on("GET", PATH, page()).on("WATCH", PATH, Stream([bookmark]), Stream([added("b", 13)]))
+    assert list(map(said, brief_items(client, 3))) == ["listed ", "bookmark 12", "added b"]
+    assert watch_versions(server) == ["10", "12"]
+
+
+def test_a_list_after_a_410_is_of_the_same_history(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page(), page(resource_version="20"))
+    server.on("WATCH", PATH, Stream([added("a", 15), event("ERROR", GONE)]), Stream())
+    (_, _, listed) = brief_items(client, 3)
+    assert isinstance(listed, Listed)
+    assert not listed.restored
+
+
+def test_the_silence_of_what_holds_places_is_noticed_in_time() -> None:
+    """A Reservation is held 45 s after its connection was forgotten, at most."""
+    assert PROMPT_WATCH.silence_seconds <= 35
+    # The bookmark before the end of a watch comes two seconds before it.
+    assert PROMPT_WATCH.server_seconds < PROMPT_WATCH.silence_seconds
+    # The API server sends a bookmark about once a minute.
+    assert WatchSettings().silence_seconds > 65
+    assert WatchSettings().in_vain_seconds < 0.9 * WatchSettings().server_seconds
 
 
 # --- not too often --------------------------------------------------------------------------------------------------

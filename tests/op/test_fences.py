@@ -11,6 +11,7 @@ from berth_core.names import FENCE_CONFIG_MAP, fence_name
 from berth_core.objects import LabelSelector, Pod
 from berth_core.reservations import SlotState
 from berth_core.selectors import matches_labels
+from berth_kube import Listed
 from berth_kube.errors import ForbiddenError, KubeError, ServerError
 from berth_kube.resources import NODES, PODS
 from berth_operator.reservation.act.fences import FenceManager
@@ -239,7 +240,7 @@ def test_the_pods_of_a_node_are_listed_only_where_their_watched_count_does_not_s
     know_node(harness, pod_slots=pod_slots)
     hand_over(harness)
     harness.api.put(PODS, as_api(pod("neighbour", node="node-a")))
-    harness.cache.pod_counts.replace(placed("neighbour", "another"), "1")
+    harness.cache.pod_counts.replace(Listed(tuple(placed("neighbour", "another")), "1"))
     node_guard(harness).reconcile("node-a", NOON)
     assert [call for call in harness.api.calls if call.startswith("list")] == lists
     assert bool(fences(harness)) is fenced

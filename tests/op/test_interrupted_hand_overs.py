@@ -14,6 +14,7 @@ import pytest
 from api_server_in_memory import error
 from berth_core.names import fence_name
 from berth_core.reservations import ReservationPhase, SlotState
+from berth_kube import Listed
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.reservation.act.fences import FenceManager
@@ -53,7 +54,7 @@ def calls_of_a_hand_over(*, pod_slots: str, counted: bool) -> list[str]:
     simulation.api.objects["nodes"]["", NODE]["status"] = {"allocatable": {"cpu": "4", "pods": pod_slots}}
     simulation.start_operator()
     if counted:
-        simulation.cache.pod_counts.replace((), "1")
+        simulation.cache.pod_counts.replace(Listed((), "1"))
     period = DEADLINE // 120
     for one in range(period - 1, period + 3):
         simulation.api.faults[f"create pods {fence_name(NODE, one)}"] = error(AlreadyExistsError)

@@ -15,7 +15,6 @@ from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator.runtime import kopf_runtime
 from berth_operator.runtime.app import App
 from berth_operator.runtime.kopf_runtime import (
-    Connection,
     NoProgress,
     ReservationStream,
     StatusAsMemory,
@@ -97,7 +96,9 @@ async def ask(stream: ReservationStream, answers: list[tuple[str, int]]) -> None
     trace = stream.build_trace()
     for path, status in answers:
         await send(trace.on_request_start)
-        params = SimpleNamespace(url=URL(f"https://server{path}"), response=SimpleNamespace(status=status))
+        params = SimpleNamespace(
+            url=URL(f"https://server{path}"), response=SimpleNamespace(status=status, content=None)
+        )
         await send(trace.on_request_end, params)
 
 
@@ -154,7 +155,7 @@ def run(monkeypatch: pytest.MonkeyPatch, program: Started, *runs: Run, idle: flo
     monkeypatch.setattr(kopf, "operator", operator)
     monkeypatch.setattr(kopf_runtime, "EndlessWaits", lambda: repeat(0.0))
     stream = ReservationStream(lambda: None)
-    monkeypatch.setattr(stream, "idle_seconds", lambda: idle)
+    monkeypatch.setattr(stream, "why_begin_anew", lambda: "there is no watch" if idle else "")
 
     def declare(_registry: kopf.OperatorRegistry, stop_flag: asyncio.Event) -> None:
         flags.append(stop_flag)
@@ -205,24 +206,3 @@ def test_a_program_that_could_not_start_is_not_started_again(monkeypatch: pytest
     with pytest.raises(RuntimeError, match="409"):
         run(monkeypatch, program, fails, ends)
     assert program.stops == 1
-
-
-def test_logins_follow_each_other_with_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    async def log_in_twice() -> None:
-        connection = Connection(lambda: kopf.ConnectionInfo(server="https://server", token="secret"), stream)
-        for _ in range(2):
-            info = await connection.log_in()
-            assert info.server == "https://server"
-            assert info.aiohttp_session.headers["Authorization"] == "Bearer secret"
-            await info.aiohttp_session.close()
-
-    stream = ReservationStream(lambda: None)
-    monkeypatch.setattr(kopf_runtime, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    monkeypatch.setattr(kopf_runtime, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread))
-    asyncio.run(log_in_twice())
-    assert slept == [0.0, 1.0]

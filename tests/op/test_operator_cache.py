@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL
 from berth_core.objects import NodeSpec, ObjectMeta, Pod, Taint
 from berth_core.reservations import Reservation, ReservationPhase, ReservationReason, SlotState
+from berth_kube import Listed
 from berth_operator.reservation.observation import ProbeResult, Verdict
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
@@ -58,21 +59,21 @@ def test_pods_are_counted_once_each_from_the_first_list_until_they_end(cache: Ca
     counts.put(bound("early"))
     counts.remove(bound("early"))
     assert counts.on("node-a") is None, "nothing was listed yet"
-    counts.replace([bound("a"), bound("b"), bound("c", "node-b")], "1")
+    counts.replace(Listed((bound("a"), bound("b"), bound("c", "node-b")), "1"))
     counts.put(bound("a"))
     counts.put(bound("d"))
     assert (counts.on("node-a"), counts.on("node-b"), counts.on("node-c")) == (3, 1, 0)
     for gone in ("a", "a", "c", "unknown"):
         counts.remove(bound(gone))
     assert (counts.on("node-a"), counts.on("node-b")) == (2, 0)
-    counts.replace([bound("e", "node-b")], "2")
+    counts.replace(Listed((bound("e", "node-b"),), "2"))
     assert (counts.on("node-a"), counts.on("node-b")) == (0, 1)
 
 
 def test_pods_are_not_counted_while_their_watch_is_silent(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
     counts = cache.pod_counts
-    counts.replace([bound("a")], "1")
+    counts.replace(Listed((bound("a"),), "1"))
     monkeypatch.setattr(time, "monotonic", lambda: now + 300)
     assert counts.on("node-a") is None
     counts.note_heard()
@@ -178,7 +179,7 @@ LISTS = {
 @pytest.mark.parametrize(("version", "listed", "stays"), LISTS.values(), ids=LISTS.keys())
 def test_a_list_of_reservations(cache: Cache, version: int, listed: str, stays: bool) -> None:  # noqa: FBT001 - what the case wants
     cache.put_reservation(at(version, place()))
-    cache.replace_reservations([], listed)
+    cache.replace_reservations(Listed((), listed))
     assert (cache.reservation(PLACE_UID) is not None) is stays
     cache.put_reservation(at(version + 1, place()))
     assert (cache.reservation(PLACE_UID) is not None) is stays
@@ -187,29 +188,29 @@ def test_a_list_of_reservations(cache: Cache, version: int, listed: str, stays: 
 @pytest.mark.parametrize(("version", "listed", "stays"), LISTS.values(), ids=LISTS.keys())
 def test_a_list_of_placeholders(cache: Cache, version: int, listed: str, stays: bool) -> None:  # noqa: FBT001 - what the case wants
     cache.put_placeholder(placeholder(version=str(version)))
-    cache.replace_placeholders([], listed)
+    cache.replace_placeholders(Listed((), listed))
     assert bool(cache.placeholders()) is stays
 
 
 @pytest.mark.parametrize(("version", "listed", "stays"), LISTS.values(), ids=LISTS.keys())
 def test_a_list_of_owners(cache: Cache, version: int, listed: str, stays: bool) -> None:  # noqa: FBT001 - what the case wants
     cache.put_owner(owner_pod(version=str(version)))
-    cache.replace_owners([], listed)
+    cache.replace_owners(Listed((), listed))
     assert bool(cache.owners()) is stays
 
 
 @pytest.mark.parametrize(("version", "listed", "stays"), LISTS.values(), ids=LISTS.keys())
 def test_a_list_of_nodes(cache: Cache, version: int, listed: str, stays: bool) -> None:  # noqa: FBT001 - what the case wants
     cache.put_node(node(guarded="5", version=version))
-    cache.replace_nodes([], listed)
+    cache.replace_nodes(Listed((), listed))
     assert (cache.guard_deadline("node-a") is not None) is stays
 
 
 def test_a_list_is_taken_in(cache: Cache) -> None:
-    cache.replace_reservations([at(3, place())], "7")
-    cache.replace_placeholders([placeholder()], "7")
-    cache.replace_owners([owner_pod()], "7")
-    cache.replace_nodes([node()], "7")
+    cache.replace_reservations(Listed((at(3, place()),), "7"))
+    cache.replace_placeholders(Listed((placeholder(),), "7"))
+    cache.replace_owners(Listed((owner_pod(),), "7"))
+    cache.replace_nodes(Listed((node(),), "7"))
     seen = cache.observe(PLACE_UID)
     assert seen is not None
     assert list(seen.placeholders) == [("web", 0)]

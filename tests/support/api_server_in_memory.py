@@ -31,7 +31,7 @@ from berth_kube.errors import (
 )
 from berth_kube.listing import Listing
 from berth_kube.resources import MIGRATION_PLANS, PODS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES, Resource
-from berth_kube.watching import Changed, Listed, Removed
+from berth_kube.watching import Changed, Listed, Removed, WatchSettings
 from builders import NOON_TEXT
 from json_patches import apply
 
@@ -198,7 +198,9 @@ class ApiServerInMemory:
         label_selector: str = "",
         field_selector: str = "",
         type: Any = dict,
+        settings: WatchSettings | None = None,
     ) -> Iterator[Any]:
+        del settings  # there are no connections
         plural, selects = kept_as(resource), selector(namespace, label_selector, field_selector)
         watcher = _Watcher(plural, selects, queue.Queue(), type)
         with self.lock:

@@ -21,6 +21,7 @@ from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import Pod
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, SlotState
 from berth_descheduler.migration.operator.cleanup import StaleOperatorCleanup
+from berth_kube import Listed
 from berth_kube.errors import Call, Failure, UnreachableError
 from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
 from berth_operator.reservation.act.webhook_registration import WebhookRegistration
@@ -174,10 +175,12 @@ class HandoverSimulation(Simulation):
         version = str(self.api.version)
         pods = self._typed(PODS, Pod)
         sent = [pod for pod in pods if RESERVATION_LABEL in pod.metadata.labels]
-        self.cache.replace_placeholders([pod for pod in sent if PLACEHOLDER_LABEL in pod.metadata.labels], version)
-        self.cache.replace_owners([pod for pod in sent if PLACEHOLDER_LABEL not in pod.metadata.labels], version)
-        self.cache.replace_nodes(self._typed(NODES, GuardableNode), version)
-        self.cache.replace_reservations([self.reservation()], version)
+        placeholders = tuple(pod for pod in sent if PLACEHOLDER_LABEL in pod.metadata.labels)
+        owners = tuple(pod for pod in sent if PLACEHOLDER_LABEL not in pod.metadata.labels)
+        self.cache.replace_placeholders(Listed(placeholders, version))
+        self.cache.replace_owners(Listed(owners, version))
+        self.cache.replace_nodes(Listed(tuple(self._typed(NODES, GuardableNode)), version))
+        self.cache.replace_reservations(Listed((self.reservation(),), version))
         self.cache.put_probe(PLACE_UID, PROVEN)
 
     # --- the others

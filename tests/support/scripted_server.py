@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -26,6 +27,8 @@ class Seen:
     headers: Mapping[str, str]
     body: bytes
     at: float
+    user: str = ""
+    """Whom a client's certificate names."""
 
     @property
     def json(self) -> Any:  # noqa: ANN401 - whatever was sent
@@ -144,13 +147,17 @@ def event(type_: str, body: Mapping[str, Any]) -> bytes:
 class ScriptedServer:
     """Answers each path by its list of replies in turn; the last one goes on for ever. Use it with `with`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
+        """With `tls` it speaks TLS; whether it wants a client's certificate is the context's."""
+        self.tls = tls
+        self._host = host
         self.stopping = threading.Event()
         self.seen: list[Seen] = []
         self.connections = 0
         self._replies: dict[tuple[str, str], list[Reply]] = {}
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        server = _ServerOfSix if ":" in host else _Server
+        self._server = server((host, 0), _Handler)
         self._server.script = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
@@ -167,7 +174,12 @@ class ScriptedServer:
     @property
     def url(self) -> str:
         """Return the server's address."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http{'s' if self.tls else ''}://{host}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
 
     def on(self, method: str, path: str, *replies: Reply) -> Self:
         """Script the replies of one path; a watch has the method WATCH."""
@@ -226,8 +238,20 @@ class _Server(ThreadingTCPServer):
         self.script.connections += 1
         return super().get_request()
 
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
+        """Serve one connection in its own thread, from the TLS handshake on."""
+        if self.script.tls is None:
+            super().finish_request(request, client_address)
+            return
+        with self.script.tls.wrap_socket(request, server_side=True) as connection:
+            super().finish_request(connection, client_address)
+
     def handle_error(self, *_: object) -> None:
         """Keep quiet: clients that go away are part of the tests."""
+
+
+class _ServerOfSix(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -250,7 +274,9 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[-1] for key, values in parse_qs(address.query).items()}
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         method = "WATCH" if query.get("watch") else self.command
-        self.seen = Seen(method, address.path, query, dict(self.headers), body, time.monotonic())
+        certificate = self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
+        user = dict(part for (part,) in certificate["subject"])["commonName"] if certificate else ""
+        self.seen = Seen(method, address.path, query, dict(self.headers), body, time.monotonic(), str(user))
         if not self.script.take(self.seen).send(self):
             self.close_connection = True
 

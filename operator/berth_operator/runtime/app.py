@@ -22,6 +22,7 @@ from berth_operator.reservation.store.informers import apply_event
 from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.runtime.controller import Controller
 from berth_operator.runtime.loop_threads import LoopThread, loop_answers
+from berth_operator.runtime.silence import Silence
 from berth_operator.runtime.workqueue import SCOPE_KEY, Key, KeyKind, WorkQueue
 from berth_operator.settings import OperatorSettings
 from berth_service.health import Answer, HealthServer
@@ -74,6 +75,7 @@ class App:
             for task_name, run in capability.tasks().items()
         ]
         self.has_started = False
+        self.silence = Silence()
         self.failure: BerthError | None = None
         """The error that made the start fail, for the process's exit code."""
 
@@ -166,9 +168,10 @@ class App:
             "" if kopf_answers else "the event loop of kopf does not answer",
             self._engine.why_not_serving(),
             self._webhook.why_not_serving(self._clock.now()),
+            self.silence.why_not_ready(),
         )
         state = {
-            "healthy": kopf_answers and self._engine.healthy,
+            "healthy": kopf_answers and self._engine.healthy and not self.silence.why_unhealthy(),
             "ready": not any(reasons),
             "leading": self._engine.leading,
             "waitsFor": [reason for reason in reasons if reason],

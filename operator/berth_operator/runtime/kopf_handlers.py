@@ -13,7 +13,8 @@ import kopf
 from berth_core import BerthError
 from berth_kube import RESERVATIONS
 from berth_operator.runtime.app import App
-from berth_operator.runtime.kopf_runtime import Connection, ReservationStream, configure
+from berth_operator.runtime.kopf_runtime import ReservationStream, configure
+from berth_operator.runtime.kopf_session import Connection
 
 RESERVATION: Final = (RESERVATIONS.group, RESERVATIONS.version, RESERVATIONS.plural)
 

@@ -5,9 +5,10 @@ By default kopf keeps its state in annotations. Here it reads the state from the
 
 import asyncio
 import itertools
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -16,19 +17,21 @@ import msgspec
 import structlog
 
 from berth_core.unreadable import MAX_DEPTH
-from berth_kube import RESERVATIONS, Call, decode_event, decode_item, decode_page
+from berth_kube import PROMPT_WATCH, RESERVATIONS, Call, decode_event, decode_item, decode_page
 from berth_operator import telemetry
 from berth_operator.runtime.app import App
 
 _FIRST_WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0)
 _LATER_WAITS_SECONDS: Final = 5.0
 _REQUEST_SECONDS: Final = 30.0
-_LOGIN_SECONDS: Final = 1.0
-"""Between two logins: an API server that refuses the credentials needs a pause."""
+_CONNECT_SECONDS: Final = 5.0
 _IDLE_SECONDS: Final = 30.0
 """After so long without a watch or a request kopf never watches: it missed the CRD at its start."""
-_IDLE_CHECK_SECONDS: Final = 1.0
+_FAILURES_BEFORE_A_NEW_RUN: Final = 3
+"""kopf repeats a request with the same address, authority, proxy and credentials for ever; a new run reads them."""
+_CHECK_SECONDS: Final = 1.0
 _HTTP_OK: Final = 200
+_IN_VAIN_SECONDS: Final = PROMPT_WATCH.in_vain_seconds
 _LIST: Final = Call("list", RESERVATIONS.plural)
 _WATCH: Final = Call("watch", RESERVATIONS.plural)
 
@@ -91,16 +94,29 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.persistence.progress_storage = NoProgress()
     settings.networking.error_backoffs = EndlessWaits()
     settings.networking.request_timeout = _REQUEST_SECONDS
+    settings.networking.connect_timeout = _CONNECT_SECONDS
+    settings.watching.server_timeout = int(PROMPT_WATCH.server_seconds)
+    settings.watching.inactivity_timeout = PROMPT_WATCH.silence_seconds
+
+
+@dataclass(slots=True)
+class _Watch:
+    """One connection of a watch."""
+
+    opened_at: float
+    has_lines: bool = False
 
 
 class ReservationStream:
-    """Learns from kopf's requests when it has listed and watches Reservations.
+    """Learns from kopf's requests when it has listed and watches Reservations, and why it should begin anew.
 
-    kopf calls no handler at the end of a list, nor for an object that a second list no longer has.
+    kopf calls no handler at the end of a list, nor for an object that a second list no longer has. It goes on with the
+    same connection settings and from the same resourceVersion whatever happens, so both are given up with its run.
     """
 
     def __init__(self, on_listed: Callable[[], None]) -> None:
         self._on_listed = on_listed
+        self._answered_at: float | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -109,16 +125,39 @@ class ReservationStream:
         Kopf starts the program first and lists then.
         """
         self._is_open = self._has_listed = False
-        self._under_way = 0
-        self._last_request = math.inf
+        self._under_way = self._failures = 0
+        self._last_request: float | None = None
+        self._in_vain_seconds = 0.0
+        """How long watches in a row were open that brought nothing."""
 
     def expect_requests(self) -> None:
-        """Start measuring how long kopf is idle."""
+        """Start measuring how long kopf is idle, and how long it gets no answer."""
         self._last_request = time.monotonic()
+        if self._answered_at is None:
+            self._answered_at = self._last_request
 
     def idle_seconds(self) -> float:
         """Return how long kopf has neither watched Reservations nor sent requests."""
-        return 0.0 if self._is_open or self._under_way else max(0.0, time.monotonic() - self._last_request)
+        if self._is_open or self._under_way or self._last_request is None:
+            return 0.0
+        return max(0.0, time.monotonic() - self._last_request)
+
+    def silent_seconds(self) -> float:
+        """Return how long ago the API server last answered kopf or brought something by its watch.
+
+        A new run of kopf is no answer.
+        """
+        return 0.0 if self._answered_at is None else time.monotonic() - self._answered_at
+
+    def why_begin_anew(self) -> str:
+        """Return why this run of kopf will never hear of Reservations again, "" while it may."""
+        if self._failures >= _FAILURES_BEFORE_A_NEW_RUN:
+            return f"{self._failures} connections in a row have failed"
+        if self._in_vain_seconds >= _IN_VAIN_SECONDS:
+            return "a watch has brought nothing, not even a bookmark: its resourceVersion may be of another history"
+        if self.idle_seconds() >= _IDLE_SECONDS:
+            return "there is no watch"
+        return ""
 
     def build_trace(self) -> aiohttp.TraceConfig:
         """Return a trace that reports a session's requests to this stream."""
@@ -133,6 +172,7 @@ class ReservationStream:
 
     async def _note_failure(self, *_: object) -> None:
         self._note_end()
+        self._failures += 1
 
     async def _note_answer(self, _session: object, _context: object, params: aiohttp.TraceRequestEndParams) -> None:
         """Call `on_listed` when a watch begins.
@@ -140,17 +180,34 @@ class ReservationStream:
         Kopf has processed the whole list by then.
         """
         self._note_end()
+        self._failures = 0
+        self._answered_at = time.monotonic()
         if not params.url.path.endswith(RESERVATIONS.path()) or params.response.status != _HTTP_OK:
             return
         if "watch" not in params.url.query:
             self._has_listed = True
-        elif self._has_listed:
+            return
+        content = params.response.content
+        if isinstance(content, _ReadableLines):
+            watch = _Watch(time.monotonic())
+            content.report_to(partial(self._note_lines, watch), partial(self._note_end_of_watch, watch))
+        if self._has_listed:
             self._has_listed, self._is_open = False, True
             self._on_listed()
 
     def _note_end(self) -> None:
         self._under_way = max(0, self._under_way - 1)
         self._last_request = time.monotonic()
+
+    def _note_lines(self, watch: _Watch) -> None:
+        """Record that a watch has brought something, if only a bookmark."""
+        watch.has_lines = True
+        self._answered_at = time.monotonic()
+        self._in_vain_seconds = 0.0
+
+    def _note_end_of_watch(self, watch: _Watch) -> None:
+        if not watch.has_lines:
+            self._in_vain_seconds += time.monotonic() - watch.opened_at
 
 
 class _ReadableLines:
@@ -161,6 +218,12 @@ class _ReadableLines:
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
+        self._at_lines: Callable[[], None] = lambda: None
+        self._at_end: Callable[[], None] = lambda: None
+
+    def report_to(self, at_lines: Callable[[], None], at_end: Callable[[], None]) -> None:
+        """Call one function whenever something has come, another when the stream has ended, whatever has ended it."""
+        self._at_lines, self._at_end = at_lines, at_end
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute that aiohttp reads
         return getattr(self._content, name)
@@ -168,12 +231,16 @@ class _ReadableLines:
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Yield whole lines as they arrive."""
         pending = b""
-        async for chunk in self._content.iter_chunked(size):
-            *lines, pending = (pending + chunk).split(b"\n")
-            if lines:
-                yield b"".join(readable_line(line) + b"\n" for line in lines)
-        if pending:
-            yield pending
+        try:
+            async for chunk in self._content.iter_chunked(size):
+                self._at_lines()
+                *lines, pending = (pending + chunk).split(b"\n")
+                if lines:
+                    yield b"".join(readable_line(line) + b"\n" for line in lines)
+            if pending:
+                yield pending
+        finally:
+            self._at_end()
 
 
 class ReadableAnswer(aiohttp.ClientResponse):
@@ -218,28 +285,6 @@ def readable_line(line: bytes) -> bytes:
     return msgspec.json.encode({"type": event.type, "object": body})
 
 
-class Connection:
-    """Logs kopf in, with a session whose requests are traced."""
-
-    def __init__(self, read_credentials: Callable[[], kopf.ConnectionInfo], stream: ReservationStream) -> None:
-        self._read_credentials = read_credentials
-        self._stream = stream
-        self._last_login = -_LOGIN_SECONDS
-
-    async def log_in(self) -> kopf.AiohttpSession:
-        """Return a session with the current credentials."""
-        await asyncio.sleep(max(0.0, self._last_login + _LOGIN_SECONDS - time.monotonic()))
-        self._last_login = time.monotonic()
-        info = await asyncio.to_thread(self._read_credentials)
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
-            headers=info.as_http_headers(),
-            response_class=ReadableAnswer,
-            trace_configs=[self._stream.build_trace()],
-        )
-        return kopf.AiohttpSession(server=info.server, aiohttp_session=session)
-
-
 Declare = Callable[[kopf.OperatorRegistry, asyncio.Event], None]
 
 
@@ -247,7 +292,8 @@ async def run_kopf(program: App, stream: ReservationStream, declare: Declare, id
     """Run kopf until a request to stop, then stop the program.
 
     Raises the error of a failed start. Some transient errors end kopf: an error event other than 410, a 404 while the
-    API server begins to serve the kind, credentials that were refused twice. The webhook must go on answering
+    API server begins to serve the kind, credentials that were refused twice; others would keep it deaf for ever. The
+    webhook must go on answering
     meanwhile.
     """
     stop_flag = asyncio.Event()
@@ -268,7 +314,7 @@ async def _run_once(
     registry = kopf.OperatorRegistry()
     declare(registry, stop_flag)
     ends = asyncio.Event()
-    guards = [asyncio.create_task(_end_with(stop_flag, ends)), asyncio.create_task(_end_idle(stream, ends))]
+    guards = [asyncio.create_task(_end_with(stop_flag, ends)), asyncio.create_task(_end_deaf(stream, ends))]
     try:
         await kopf.operator(
             registry=registry,
@@ -296,10 +342,12 @@ async def _end_with(stop_flag: asyncio.Event, ends: asyncio.Event) -> None:
     ends.set()
 
 
-async def _end_idle(stream: ReservationStream, ends: asyncio.Event) -> None:
-    """End a run of kopf that has nothing to watch."""
-    while not ends.is_set() and stream.idle_seconds() < _IDLE_SECONDS:
-        await _wait(ends, _IDLE_CHECK_SECONDS)
+async def _end_deaf(stream: ReservationStream, ends: asyncio.Event) -> None:
+    """End a run of kopf that will never hear of Reservations again."""
+    while not ends.is_set() and not (why := stream.why_begin_anew()):
+        await _wait(ends, _CHECK_SECONDS)
+    if not ends.is_set():
+        _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "watch Reservations", telemetry.KEY_ERROR: why})
     ends.set()
 
 

@@ -15,6 +15,7 @@ from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_kube import (
     MIGRATION_PLANS,
     PODS,
+    PROMPT_WATCH,
     RESERVATIONS,
     HasMetadata,
     Informer,
@@ -156,6 +157,7 @@ class Observation:
                 namespace=namespace,
                 label_selector=label_selector,
                 field_selector=field_selector,
+                settings=PROMPT_WATCH,
             )
 
         def handle(event: WatchItem[T]) -> None:

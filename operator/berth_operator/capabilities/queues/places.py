@@ -26,7 +26,7 @@ class QueuePod:
     namespace: str
     """Where it counts: of a placeholder its Reservation's namespace."""
     name: str
-    version: float
+    version: int
     requests: ResourceAmounts
     node: str = ""
     priority: int = 0

@@ -19,11 +19,11 @@ from berth_core import (
     ResourceAmounts,
     readable_requests,
 )
-from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem, version_number
 from berth_operator.capabilities.queues.decide import QueueView
 from berth_operator.capabilities.queues.places import QueuePod
 from berth_operator.reservation.assignment import Assignment
-from berth_operator.reservation.store.versions import Tombstones, version_number, version_of
+from berth_operator.reservation.store.versions import Tombstones, version_of
 
 
 def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
@@ -132,8 +132,8 @@ class QueueStore:
         """Apply an event of the watch of the pods that have not ended."""
         with self._lock:
             match item:
-                case Listed(items, version):
-                    self._replace(items, version_number(version))
+                case Listed():
+                    self._replace(item)
                 case Changed(pod):
                     self._put(pod)
                 case Removed(pod):
@@ -177,13 +177,17 @@ class QueueStore:
                 refused=refused or {},
             )
 
-    def _replace(self, pods: Iterable[Pod], version: float) -> None:
-        listed_uids = {pod.metadata.uid for pod in pods}
-        for uid in [
-            uid for uid, known_pod in self._pods.items() if uid not in listed_uids and known_pod.version <= version
-        ]:
+    def _replace(self, listed: Listed[Pod]) -> None:
+        version = version_number(listed.resource_version)
+        self._gone.end_refuted(listed)
+        listed_uids = {pod.metadata.uid for pod in listed.items}
+        # What the list must know of is as the list has it: versions go back where etcd was restored.
+        settled_uids = {uid for uid, known_pod in self._pods.items() if listed.restored or known_pod.version <= version}
+        for uid in settled_uids - listed_uids:
             self._remove(uid)
-        for pod in pods:
+        for uid in settled_uids & listed_uids:
+            del self._pods[uid]
+        for pod in listed.items:
             self._put(pod)
         self._missing.discard("pods")
 

@@ -37,7 +37,7 @@ from berth_core import (
     policies_that_move,
     readable_requests,
 )
-from berth_kube import DESCHEDULER_POLICIES, PODS, RESERVATION_WINDOWS, EventType, NotFoundError
+from berth_kube import DESCHEDULER_POLICIES, PODS, RESERVATION_WINDOWS, EventType, Listed, NotFoundError
 from berth_operator.capabilities.windows import logs, metrics
 from berth_operator.capabilities.windows.decide import WindowDecision, decide_window, waits_for_moves
 from berth_operator.capabilities.windows.manifests import (
@@ -184,8 +184,8 @@ class Windows(Capability):
             listing = self._client.list(RESERVATION_WINDOWS)
         except NotFoundError:
             return False
-        windows = [ReservationWindow.read(body) for body in listing.items]
-        self.store.replace(windows, listing.resource_version)
+        windows = tuple(ReservationWindow.read(body) for body in listing.items)
+        self.store.replace(Listed(windows, listing.resource_version, listing.began))
         states = Counter(window.status.state for window in self.store.all())
         for state in WindowState:
             metrics.WINDOWS.labels(state=state.value).set(states[state.value])

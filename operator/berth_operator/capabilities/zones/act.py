@@ -31,7 +31,7 @@ from berth_core import (
     preemptable_groups,
     volcano_group_of,
 )
-from berth_kube import PODS, REVOCABLE_ZONES, KubeClient, NotFoundError
+from berth_kube import PODS, REVOCABLE_ZONES, KubeClient, Listed, NotFoundError
 from berth_operator.capabilities.zones import metrics
 from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
 from berth_operator.capabilities.zones.fences import LentFences
@@ -111,7 +111,8 @@ def list_zones(client: KubeClient, cache: Cache, store: ZoneStore) -> None:
     """
     with suppress(NotFoundError):
         listing = client.list(REVOCABLE_ZONES)
-        store.replace([RevocableZone.read(body) for body in listing.items], listing.resource_version)
+        zones_listed = tuple(RevocableZone.read(body) for body in listing.items)
+        store.replace(Listed(zones_listed, listing.resource_version, listing.began))
     store.are_known = True
     zones = store.all()
     states = Counter(zone.status.state for zone in zones)

@@ -3,13 +3,14 @@
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 import structlog
 
 from berth_core import ObjectMeta
-from berth_kube import RESERVATIONS, KubeClient, NotFoundError
+from berth_kube import RESERVATIONS, KubeClient, Listed, Listing, NotFoundError, T, version_number
 from berth_operator import metrics, telemetry
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.fences import FenceManager
@@ -36,14 +37,20 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def list_reservations(client: KubeClient, cache: Cache) -> None:
-    """Refresh all Reservations in the cache; fetch only changed ones in full."""
-    listing = client.list(RESERVATIONS, type=_Header)
-    changed_metas = [item.metadata for item in listing.items if not _is_known(cache, item.metadata)]
-    if len(changed_metas) > _ONE_BY_ONE:
-        full_listing = client.list(RESERVATIONS)
-        cache.replace_reservations(
-            [read_reservation(body) for body in full_listing.items], full_listing.resource_version
-        )
+    """Refresh all Reservations in the cache; fetch only changed ones in full.
+
+    All of them are fetched where the API server has lower versions than the cache: etcd was restored from a backup.
+    """
+    highest_version = cache.highest_reservation_version()
+    listed = _as_listed(client.list(RESERVATIONS, type=_Header), highest_version)
+    changed_metas = [item.metadata for item in listed.items if not _is_known(cache, item.metadata)]
+    are_of_another_history = listed.restored or any(
+        cache.is_refuted(meta, listed) for meta in (item.metadata for item in listed.items)
+    )
+    if are_of_another_history or len(changed_metas) > _ONE_BY_ONE:
+        full_listed = _as_listed(client.list(RESERVATIONS), highest_version)
+        reservations = tuple(read_reservation(body) for body in full_listed.items)
+        cache.replace_reservations(replace(full_listed, items=reservations))
         return
     for meta in changed_metas:
         try:
@@ -51,7 +58,12 @@ def list_reservations(client: KubeClient, cache: Cache) -> None:
         except NotFoundError:
             continue
         cache.put_reservation(read_reservation(body))
-    cache.keep_reservations({item.metadata.uid for item in listing.items}, listing.resource_version)
+    cache.keep_reservations(listed)
+
+
+def _as_listed(listing: Listing[T], highest_version: int) -> Listed[T]:
+    is_restored = version_number(listing.resource_version) < highest_version
+    return Listed(listing.items, listing.resource_version, listing.began, is_restored)
 
 
 def _is_known(cache: Cache, meta: ObjectMeta) -> bool:

@@ -9,12 +9,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from berth_core import (
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     Fence,
+    ObjectMeta,
     Pod,
     Reservation,
     ReservationStatus,
@@ -22,6 +25,7 @@ from berth_core import (
     is_unschedulable,
     oldest_first,
 )
+from berth_kube import Listed, version_number
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
 from berth_operator.reservation.node_choice import NodeChoice, SlotId
@@ -33,7 +37,7 @@ from berth_operator.reservation.store.nodes import GuardableNode, NodeIndex
 from berth_operator.reservation.store.pod_counts import PodCounts
 from berth_operator.reservation.store.pods import PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.reservation.store.reservations import ReservationStore
-from berth_operator.reservation.store.versions import Tombstones, is_newer, version_number, version_of, was_due
+from berth_operator.reservation.store.versions import Tombstones, is_missing, supersedes, version_of
 from berth_operator.reservation.surveys import build_survey
 from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, Key, KeyKind
 
@@ -103,10 +107,10 @@ class Cache:
 
     # --- Reservations
 
-    def put_reservation(self, reservation: Reservation) -> None:
-        """Store a Reservation as the API server returned it; ignore older versions."""
+    def put_reservation(self, reservation: Reservation, listed: Listed[Reservation] | None = None) -> None:
+        """Store a Reservation as the API server returned it, or listed it; ignore older versions."""
         with self._lock:
-            keys = self._reservations.put(reservation)
+            keys = self._reservations.put(reservation, listed)
         self._enqueue(*keys)
 
     @property
@@ -162,17 +166,39 @@ class Cache:
             keys = self._reservations.remove(uid)
         self._enqueue(*keys)
 
-    def replace_reservations(self, listed: Iterable[Reservation], version: str) -> None:
-        listed_by_uid = {reservation.metadata.uid: reservation for reservation in listed}
-        for reservation in listed_by_uid.values():
-            self.put_reservation(reservation)
-        self.keep_reservations(listed_by_uid.keys(), version)
+    def replace_reservations(self, listed: Listed[Reservation]) -> None:
+        self._end_refuted(listed)
+        for reservation in listed.items:
+            self.put_reservation(reservation, listed)
+        self.keep_reservations(listed)
 
-    def keep_reservations(self, present: AbstractSet[str], version: str) -> None:
+    def keep_reservations(self, listed: Listed[Any]) -> None:
         """Remove the Reservations whose uids a complete list lacks."""
+        listed_uids = {item.metadata.uid for item in listed.items}
         for reservation in self.reservations():
-            if reservation.metadata.uid not in present and was_due(reservation.metadata, version):
+            if reservation.metadata.uid not in listed_uids and is_missing(reservation.metadata, listed):
                 self.remove_reservation(reservation.metadata.uid)
+
+    def highest_reservation_version(self) -> int:
+        """Return a version that a list must have that begins later, unless etcd is restored before it."""
+        with self._lock:
+            return max((version_of(reservation.metadata) for reservation in self._reservations), default=0)
+
+    def is_refuted(self, metadata: ObjectMeta, listed: Listed[Any]) -> bool:
+        """Return whether a list has another Reservation than the cache though the cache's version is no older.
+
+        Also where it has one that the cache takes for deleted.
+        """
+        with self._lock:
+            known_reservation = self._reservations.get(metadata.uid)
+            if known_reservation is None:
+                return self._tombstones.is_refuted(metadata, listed)
+            is_older = version_of(metadata) < version_of(known_reservation.metadata)
+            return is_older and supersedes(metadata, known_reservation.metadata, listed)
+
+    def _end_refuted(self, listed: Listed[Any]) -> None:
+        with self._lock:
+            self._tombstones.end_refuted(listed)
 
     def knows_reservation(self, uid: str, version: str) -> bool:
         """Return whether the cache has this version or a newer one."""
@@ -208,9 +234,9 @@ class Cache:
 
     # --- placeholders
 
-    def put_placeholder(self, pod: Pod) -> None:
+    def put_placeholder(self, pod: Pod, listed: Listed[Pod] | None = None) -> None:
         with self._lock:
-            keys = self._pods.put_placeholder(pod)
+            keys = self._pods.put_placeholder(pod, listed)
         self._enqueue(*keys)
 
     def remove_placeholder(self, pod: Pod) -> None:
@@ -218,8 +244,9 @@ class Cache:
             keys = self._pods.remove_placeholder(pod)
         self._enqueue(*keys)
 
-    def replace_placeholders(self, listed: Iterable[Pod], version: str) -> None:
-        for pod in _put_all(listed, self.put_placeholder, self.placeholders, version):
+    def replace_placeholders(self, listed: Listed[Pod]) -> None:
+        self._end_refuted(listed)
+        for pod in _put_all(listed, self.put_placeholder, self.placeholders):
             self.remove_placeholder(pod)
 
     def placeholders(self) -> tuple[Pod, ...]:
@@ -237,13 +264,13 @@ class Cache:
     def store_of_fence(self, fence: Pod) -> FenceStore:
         return next((store for is_concerned, store in self._other_fences if is_concerned(fence)), self.fences)
 
-    def replace_fences(self, listed: Iterable[Pod], version: str) -> None:
+    def replace_fences(self, listed: Listed[Pod]) -> None:
         """Store a complete list of fences of all sorts."""
         by_store: dict[int, list[Pod]] = defaultdict(list)
-        for fence in listed:
+        for fence in listed.items:
             by_store[id(self.store_of_fence(fence))].append(fence)
         for store in (self.fences, *(store for _, store in self._other_fences)):
-            store.replace(by_store[id(store)], version)
+            store.replace(replace(listed, items=tuple(by_store[id(store)])))
 
     def keep_nodes(self, kept: Mapping[str, frozenset[str]] | None) -> None:
         """Record the nodes that are kept, each with the namespaces that use them; None if they are not known.
@@ -350,7 +377,7 @@ class Cache:
         remove = self.remove_placeholder if PLACEHOLDER_LABEL in pod.metadata.labels else self.remove_owner
         remove(pod)
 
-    def put_owner(self, pod: Pod) -> None:
+    def put_owner(self, pod: Pod, listed: Listed[Pod] | None = None) -> None:
         """Store a pod with our label; remove one without it."""
         if RESERVATION_LABEL not in pod.metadata.labels:
             self.remove_owner(pod, for_good=False)
@@ -361,7 +388,7 @@ class Cache:
             for listener in self._new_owner_listeners:
                 listener(pod)
         with self._lock:
-            keys = self._pods.put_owner(pod)
+            keys = self._pods.put_owner(pod, listed)
         self._enqueue(*keys)
 
     def remove_owner(self, pod: Pod, *, for_good: bool = True) -> None:
@@ -370,12 +397,13 @@ class Cache:
             keys = self._pods.remove_owner(pod, for_good=for_good)
         self._enqueue(*keys)
 
-    def replace_owners(self, listed: Iterable[Pod], version: str) -> None:
+    def replace_owners(self, listed: Listed[Pod]) -> None:
         """Replace all owner pods.
 
         A known pod that the list lacks has lost its label.
         """
-        for pod in _put_all(listed, self.put_owner, self.owners, version):
+        self._end_refuted(listed)
+        for pod in _put_all(listed, self.put_owner, self.owners):
             self.remove_owner(pod, for_good=False)
 
     def owners(self) -> tuple[Pod, ...]:
@@ -390,7 +418,7 @@ class Cache:
     def node(self, name: str) -> GuardableNode | None:
         return self._nodes.get(name)
 
-    def put_node(self, node: GuardableNode) -> None:
+    def put_node(self, node: GuardableNode, listed: Listed[GuardableNode] | None = None) -> None:
         """Store a node and queue the hand-overs on it.
 
         Slots held there are queued too if the node admits other pods than before.
@@ -398,9 +426,8 @@ class Cache:
         node_name = node.metadata.name
         with self._lock:
             known_node = self._nodes.get(node_name)
-            if self._tombstones.covers(node.metadata) or (
-                known_node and not is_newer(node.metadata, known_node.metadata)
-            ):
+            known_metadata = known_node.metadata if known_node else None
+            if self._tombstones.covers(node.metadata) or not supersedes(node.metadata, known_metadata, listed):
                 return
             change = self._nodes.put(node)
         if change.of_guard:
@@ -419,15 +446,16 @@ class Cache:
         self._enqueue_held(node_name)
         self._enqueue_handovers(node_name)
 
-    def replace_nodes(self, listed: Iterable[GuardableNode], version: str) -> None:
-        listed_by_uid = {node.metadata.uid: node for node in listed}
+    def replace_nodes(self, listed: Listed[GuardableNode]) -> None:
+        self._end_refuted(listed)
+        listed_by_uid = {node.metadata.uid: node for node in listed.items}
         for node in listed_by_uid.values():
-            self.put_node(node)
+            self.put_node(node, listed)
         with self._lock:
             gone_nodes = [
                 cached_node
                 for cached_node in self._nodes
-                if cached_node.metadata.uid not in listed_by_uid and was_due(cached_node.metadata, version)
+                if cached_node.metadata.uid not in listed_by_uid and is_missing(cached_node.metadata, listed)
             ]
         for node in gone_nodes:
             self.remove_node(node)
@@ -686,13 +714,13 @@ class Cache:
 
 
 def _put_all(
-    listed: Iterable[Pod], put: Callable[[Pod], None], known: Callable[[], tuple[Pod, ...]], version: str
+    listed: Listed[Pod], put: Callable[[Pod, Listed[Pod]], None], known: Callable[[], tuple[Pod, ...]]
 ) -> list[Pod]:
     """Store a complete list of pods; return known pods missing from it."""
-    listed_by_uid = {pod.metadata.uid: pod for pod in listed}
+    listed_by_uid = {pod.metadata.uid: pod for pod in listed.items}
     for pod in listed_by_uid.values():
-        put(pod)
-    return [pod for pod in known() if pod.metadata.uid not in listed_by_uid and was_due(pod.metadata, version)]
+        put(pod, listed)
+    return [pod for pod in known() if pod.metadata.uid not in listed_by_uid and is_missing(pod.metadata, listed)]
 
 
 def _age_order(pod: Pod) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from berth_kube import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    PROMPT_WATCH,
     RESOURCE_QUOTAS,
     Bookmark,
     Changed,
@@ -85,7 +86,12 @@ class Informers:
             (
                 _PLACEHOLDERS,
                 lambda stop: client.watch(
-                    PODS, namespace=own_namespace, label_selector=PLACEHOLDER_LABEL, type=Pod, stop=stop
+                    PODS,
+                    namespace=own_namespace,
+                    label_selector=PLACEHOLDER_LABEL,
+                    type=Pod,
+                    stop=stop,
+                    settings=PROMPT_WATCH,
                 ),
                 _applier(cache.replace_placeholders, cache.put_placeholder, cache.remove_placeholder),
             ),
@@ -98,10 +104,14 @@ class Informers:
             ),
             (
                 _OWNERS,
-                lambda stop: client.watch(PODS, label_selector=owners, type=Pod, stop=stop),
+                lambda stop: client.watch(PODS, label_selector=owners, type=Pod, stop=stop, settings=PROMPT_WATCH),
                 _applier(cache.replace_owners, cache.put_owner, partial(cache.remove_owner, for_good=False)),
             ),
-            (_NODES, lambda stop: client.watch(NODES, type=GuardableNode, stop=stop), self._handle_node),
+            (
+                _NODES,
+                lambda stop: client.watch(NODES, type=GuardableNode, stop=stop, settings=PROMPT_WATCH),
+                self._handle_node,
+            ),
             (
                 _CLASSES,
                 lambda stop: client.watch(PRIORITY_CLASSES, type=PriorityClass, stop=stop),
@@ -173,8 +183,8 @@ class Informers:
 
     def _handle_fence(self, item: WatchItem[Pod]) -> None:
         match item:
-            case Listed(items, version):
-                self._cache.replace_fences(items, version)
+            case Listed():
+                self._cache.replace_fences(item)
             case Changed(pod):
                 self._cache.store_of_fence(pod).put(pod)
             case Removed(pod):
@@ -184,9 +194,9 @@ class Informers:
 
     def _handle_node(self, item: WatchItem[GuardableNode]) -> None:
         match item:
-            case Listed(items, version):
+            case Listed(items):
                 self._rules.nodes.replace(items)
-                self._cache.replace_nodes(items, version)
+                self._cache.replace_nodes(item)
             case Changed(node):
                 self._rules.nodes.put(node)
                 self._cache.put_node(node)
@@ -198,7 +208,7 @@ class Informers:
 
 
 def _applier(
-    replace: Callable[[Iterable[Item], str], None],
+    replace: Callable[[Listed[Item]], None],
     put: Callable[[Item], None],
     remove: Callable[[Item], None],
     note_heard: Callable[[], None] = lambda: None,
@@ -208,8 +218,8 @@ def _applier(
     def apply(item: WatchItem[Item]) -> None:
         note_heard()
         match item:
-            case Listed(items, version):
-                replace(items, version)
+            case Listed():
+                replace(item)
             case Changed(pod):
                 put(pod)
             case Removed(pod):

@@ -1,12 +1,14 @@
 """Objects that are listed instead of watched, and fences."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from berth_core import ObjectMeta, Pod
+from berth_kube import Listed, version_number
 from berth_operator.reservation.store.pods import PodIndex
-from berth_operator.reservation.store.versions import Tombstones, is_newer, was_due
+from berth_operator.reservation.store.versions import Tombstones, is_missing, supersedes, version_of
 from berth_operator.runtime.workqueue import Key, KeyKind
 
 
@@ -27,6 +29,7 @@ class ListedObjects(Generic[T]):
         self._lock = threading.RLock()
         self._tombstones = Tombstones()
         self._by_uid: dict[str, T] = {}
+        self._highest_version = 0
 
     def all(self) -> tuple[T, ...]:
         with self._lock:
@@ -36,14 +39,13 @@ class ListedObjects(Generic[T]):
         with self._lock:
             return self._by_uid.get(uid)
 
-    def put(self, found: T) -> None:
-        """Store an object as the API server returned it; ignore older versions."""
+    def put(self, found: T, listed: Listed[T] | None = None) -> None:
+        """Store an object as the API server returned it, or listed it; ignore older versions."""
         uid = found.metadata.uid
         with self._lock:
             known_object = self._by_uid.get(uid)
-            if self._tombstones.covers(found.metadata) or (
-                known_object and not is_newer(found.metadata, known_object.metadata)
-            ):
+            known_metadata = known_object.metadata if known_object else None
+            if self._tombstones.covers(found.metadata) or not supersedes(found.metadata, known_metadata, listed):
                 return
             self._by_uid[uid] = found
         self._enqueue(Key(self._kind, uid))
@@ -53,14 +55,20 @@ class ListedObjects(Generic[T]):
             self._tombstones.add(uid)
             self._by_uid.pop(uid, None)
 
-    def replace(self, listed: Iterable[T], version: str) -> None:
+    def replace(self, listed: Listed[T]) -> None:
         """Store a complete list, and remove the objects that it lacks."""
-        listed_by_uid = {obj.metadata.uid: obj for obj in listed}
+        version = version_number(listed.resource_version)
+        with self._lock:
+            listed = replace(listed, restored=listed.restored or version < self._highest_version)
+            self._tombstones.end_refuted(listed)
+        listed_by_uid = {obj.metadata.uid: obj for obj in listed.items}
         for listed_object in listed_by_uid.values():
-            self.put(listed_object)
+            self.put(listed_object, listed)
         for known_object in self.all():
-            if known_object.metadata.uid not in listed_by_uid and was_due(known_object.metadata, version):
+            if known_object.metadata.uid not in listed_by_uid and is_missing(known_object.metadata, listed):
                 self.remove(known_object.metadata.uid)
+        with self._lock:  # what the next list must have, unless etcd is restored before it
+            self._highest_version = max(version, *(version_of(obj.metadata) for obj in self._by_uid.values()), 0)
 
 
 class FenceStore:
@@ -81,10 +89,11 @@ class FenceStore:
         with self._lock:
             return self._pods.on(node)
 
-    def put(self, pod: Pod) -> None:
+    def put(self, pod: Pod, listed: Listed[Pod] | None = None) -> None:
         with self._lock:
             known_pod = self._pods.get(pod.metadata.name)
-            if self._tombstones.covers(pod.metadata) or (known_pod and not is_newer(pod.metadata, known_pod.metadata)):
+            known_metadata = known_pod.metadata if known_pod else None
+            if self._tombstones.covers(pod.metadata) or not supersedes(pod.metadata, known_metadata, listed):
                 return
             self._pods.put(pod)
         for key in (Key(KeyKind.NODE, pod.spec.node_name), *self._further):
@@ -99,11 +108,13 @@ class FenceStore:
             self._pods.remove(pod.metadata.name)
         self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
 
-    def replace(self, listed: Iterable[Pod], version: str) -> None:
+    def replace(self, listed: Listed[Pod]) -> None:
         """Store a complete list, and remove the fences that it lacks."""
-        listed_by_uid = {pod.metadata.uid: pod for pod in listed}
+        with self._lock:
+            self._tombstones.end_refuted(listed)
+        listed_by_uid = {pod.metadata.uid: pod for pod in listed.items}
         for pod in listed_by_uid.values():
-            self.put(pod)
+            self.put(pod, listed)
         for pod in self.all():
-            if pod.metadata.uid not in listed_by_uid and was_due(pod.metadata, version):
+            if pod.metadata.uid not in listed_by_uid and is_missing(pod.metadata, listed):
                 self.remove(pod)

@@ -3,10 +3,11 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+
+from berth_kube import Listed
 
 
 class _Place(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,10 +49,10 @@ class PodCounts:
         """Record that the watch has brought something, if only a bookmark."""
         self._heard_at = time.monotonic()
 
-    def replace(self, pods: Iterable[PlacedPod], _version: str) -> None:
+    def replace(self, listed: Listed[PlacedPod]) -> None:
         self.note_heard()
         with self._lock:
-            self._nodes = {pod.metadata.uid: pod.spec.node_name for pod in pods}
+            self._nodes = {pod.metadata.uid: pod.spec.node_name for pod in listed.items}
             self._counts = Counter(self._nodes.values())
 
     def put(self, pod: PlacedPod) -> None:

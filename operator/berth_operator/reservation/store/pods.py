@@ -18,10 +18,11 @@ from berth_core import (
     Pod,
     read_whole_number,
 )
+from berth_kube import Listed
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.handover import AwaitedComponent, stage_of
 from berth_operator.reservation.pod_state import awaited_node
-from berth_operator.reservation.store.versions import Tombstones, is_newer, version_of
+from berth_operator.reservation.store.versions import Tombstones, supersedes, version_of
 from berth_operator.runtime.workqueue import Key, KeyKind
 
 
@@ -163,10 +164,10 @@ class PodStore:
         self.seconds: Callable[[], float] = time.monotonic
         """Attended time, by which pods in a hand-over age."""
 
-    def put_placeholder(self, pod: Pod) -> tuple[Key, ...]:
+    def put_placeholder(self, pod: Pod, listed: Listed[Pod] | None = None) -> tuple[Key, ...]:
         """Store a placeholder that is neither gone nor outdated."""
         known_pod = self.placeholders.get(pod.metadata.name)
-        if not self._is_newer(pod, known_pod):
+        if not self._counts(pod, known_pod, listed):
             return ()
         self.placeholders.put(pod)
         self.targets.replace(known_pod, pod, self.seconds())
@@ -188,10 +189,10 @@ class PodStore:
         """Return whether a labelled pod appears for the first time."""
         return self.owners.get(pod.metadata.uid) is None and not self._tombstones.covers(pod.metadata)
 
-    def put_owner(self, pod: Pod) -> tuple[Key, ...]:
+    def put_owner(self, pod: Pod, listed: Listed[Pod] | None = None) -> tuple[Key, ...]:
         """Store a labelled pod that is neither gone nor outdated."""
         known_pod = self.owners.get(pod.metadata.uid)
-        if not self._is_newer(pod, known_pod):
+        if not self._counts(pod, known_pod, listed):
             return ()
         self.owners.put(pod)
         self.targets.replace(known_pod, pod, self.seconds())
@@ -232,10 +233,9 @@ class PodStore:
             if assignment is not None
         }
 
-    def _is_newer(self, pod: Pod, known: Pod | None) -> bool:
-        if self._tombstones.covers(pod.metadata):
-            return False
-        return known is None or is_newer(pod.metadata, known.metadata)
+    def _counts(self, pod: Pod, known: Pod | None, listed: Listed[Pod] | None) -> bool:
+        known_metadata = known.metadata if known is not None else None
+        return not self._tombstones.covers(pod.metadata) and supersedes(pod.metadata, known_metadata, listed)
 
 
 def _concerned(pod: Pod, known: Pod | None) -> tuple[Key, ...]:

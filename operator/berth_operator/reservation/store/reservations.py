@@ -9,13 +9,14 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from berth_core import Reservation, ReservationReason, ReservationStatus, SlotState
+from berth_kube import Listed
 from berth_operator.reservation.node_choice import SlotId
 from berth_operator.reservation.observation import Verdict
 from berth_operator.reservation.store.own_statuses import StatusTracker
 from berth_operator.reservation.store.owner_index import LiveReservations
 from berth_operator.reservation.store.probe_results import ProbeResults
 from berth_operator.reservation.store.reservation_reading import reuse_computed, why_unreadable
-from berth_operator.reservation.store.versions import Tombstones, is_newer
+from berth_operator.reservation.store.versions import Tombstones, is_newer, supersedes
 from berth_operator.reservation.store.waiting_pods import WaitingPods
 from berth_operator.runtime.workqueue import SCOPE_KEY, Key, KeyKind
 
@@ -96,14 +97,17 @@ class ReservationStore:
         """Return the keys of the objects that control a Reservation."""
         return tuple(key for index in self._controlled for key in index.keys(reservation))
 
-    def put(self, reservation: Reservation) -> tuple[Key, ...]:
+    def put(self, reservation: Reservation, listed: Listed[Reservation] | None = None) -> tuple[Key, ...]:
         """Store a Reservation that is neither gone nor outdated."""
         uid = reservation.metadata.uid
         known_reservation = self._by_uid.get(uid)
-        if self._tombstones.covers(reservation.metadata) or (
-            known_reservation and not is_newer(reservation.metadata, known_reservation.metadata)
+        known_metadata = known_reservation.metadata if known_reservation is not None else None
+        if self._tombstones.covers(reservation.metadata) or not supersedes(
+            reservation.metadata, known_metadata, listed
         ):
             return ()
+        if known_metadata is not None and not is_newer(reservation.metadata, known_metadata):
+            self._forget_findings(uid)  # they are of a history that etcd no longer has
         if known_reservation is not None:
             reuse_computed(reservation, known_reservation)
         scope_changed = self._replace(self.statuses.reconcile(reservation), known_reservation)
@@ -153,17 +157,21 @@ class ReservationStore:
             for index in self._controlled:
                 index.remove(known_reservation)
         self.on_end(uid)
+        self._forget_findings(uid)
+        return (
+            Key(KeyKind.RESERVATION, uid),
+            *(self._controller_keys(known_reservation) if known_reservation is not None else ()),
+            SCOPE_KEY,
+        )
+
+    def _forget_findings(self, uid: str) -> None:
+        """Forget what this process has found out of a Reservation or written to it."""
         self.probes.forget(uid)
         self._verdicts.pop(uid, None)
         self._validated.discard(uid)
         self._refusals.pop(uid, None)
         self.waiting.search_again(uid)
         self.statuses.forget(uid)
-        return (
-            Key(KeyKind.RESERVATION, uid),
-            *(self._controller_keys(known_reservation) if known_reservation is not None else ()),
-            SCOPE_KEY,
-        )
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Record that the templates were validated, and the refusal if any."""

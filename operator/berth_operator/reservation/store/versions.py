@@ -2,20 +2,16 @@
 
 import math
 import time
-from typing import Final
+from typing import Any, Final
 
 from berth_core import ObjectMeta
+from berth_kube import Listed, version_number
 
 _TOMBSTONE_SECONDS: Final = 120.0
 """How late an answer about a deleted object may arrive."""
 
 
-def version_number(resource_version: str) -> float:
-    """Return a resourceVersion as a number; 0 without one."""
-    return float(resource_version) if resource_version.isdecimal() else 0.0
-
-
-def version_of(metadata: ObjectMeta) -> float:
+def version_of(metadata: ObjectMeta) -> int:
     """Return an object's resourceVersion as a number; 0 without one."""
     return version_number(metadata.resource_version)
 
@@ -27,6 +23,24 @@ def was_due(metadata: ObjectMeta, version: str) -> bool:
 
 def is_newer(candidate: ObjectMeta, known: ObjectMeta) -> bool:
     return version_of(candidate) > version_of(known)
+
+
+def supersedes(candidate: ObjectMeta, known: ObjectMeta | None, listed: Listed[Any] | None = None) -> bool:
+    """Return whether a version takes the place of the known one, None for none.
+
+    The order of versions is that of time only until etcd is restored from a backup. So what `listed` has counts instead
+    of every version that this list must know of, be that lower or higher.
+    """
+    if known is None:
+        return True
+    if listed is not None and (listed.restored or was_due(known, listed.resource_version)):
+        return listed.restored or version_of(candidate) != version_of(known)
+    return is_newer(candidate, known)
+
+
+def is_missing(known: ObjectMeta, listed: Listed[Any]) -> bool:
+    """Return whether a known object that a list lacks is gone."""
+    return listed.restored or was_due(known, listed.resource_version)
 
 
 class Tombstones:
@@ -46,6 +60,23 @@ class Tombstones:
         self._removed[uid] = (now, max(version, known_version))
         while (oldest := next(iter(self._removed))) != uid and self._removed[oldest][0] < now - _TOMBSTONE_SECONDS:
             del self._removed[oldest]
+
+    def end_refuted(self, listed: Listed[Any]) -> None:
+        """Forget the deletions that a list refutes: it began later, and has the object.
+
+        With another history of etcd all deletions are forgotten.
+        """
+        if listed.restored:
+            self._removed.clear()
+            return
+        for obj in listed.items:
+            if self.is_refuted(obj.metadata, listed):
+                del self._removed[obj.metadata.uid]
+
+    def is_refuted(self, metadata: ObjectMeta, listed: Listed[Any]) -> bool:
+        """Return whether a list that has an object began after it was recorded as gone."""
+        removed_at, _ = self._removed.get(metadata.uid, (math.inf, 0.0))
+        return removed_at < listed.began and not metadata.deletion_timestamp
 
     def covers(self, metadata: ObjectMeta) -> bool:
         """Return whether this version of an object is gone."""
