@@ -74,7 +74,9 @@ _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
     metavar="URL",
     help="Base address (https://HOST:PORT) instead of a Service; default: where it listens.",
 )
-@click.option("--webhook-host", default="127.0.0.1", help="Address that the webhook listens on.")
+@click.option(
+    "--webhook-host", default="127.0.0.1", help="Address that the webhook listens on; ::, all of both families."
+)
 @click.option("--webhook-port", default=9443, type=click.IntRange(0, 65535), help="Its port; 0 takes a free one.")
 @click.option(
     "--webhook-timeout-seconds",
@@ -217,7 +219,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
     return OperatorSettings(
         placeholders=PlaceholderSettings(namespace=options["namespace"], image=options["image"]),
         webhook=WebhookSettings(
-            host=options["webhook_host"],
+            host=options["webhook_host"].strip("[]"),
             port=options["webhook_port"],
             url=read_base_address("--webhook-url", options["webhook_url"]),
             service=options["webhook_service"],

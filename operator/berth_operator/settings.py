@@ -87,7 +87,7 @@ class WebhookSettings:
     """Where the webhook listens and how the API server reaches it."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; `0.0.0.0` in a cluster."""
+    """Address to listen on; `::`, all of both families, in a cluster."""
 
     port: int = 9443
     """Port to listen on; 0 takes a free one."""

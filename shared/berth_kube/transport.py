@@ -196,13 +196,14 @@ def _chosen_entry(documents: Sequence[Mapping[str, Any]], context: str, kind: st
 
 def _checked(configuration: Configuration, origin: str, proxy_url: str = "") -> Configuration:
     """Return the configuration with a checked address, our proxy rule and keep-alive."""
+    refusal = InputError("server", configuration.host, f"an http or https address (in {origin})")
     try:
         address = urlsplit(configuration.host)
         is_usable = address.scheme in {"http", "https"} and bool(address.hostname) and address.port != 0
-    except ValueError:
-        is_usable = False
+    except ValueError as error:
+        raise refusal from error
     if not is_usable:
-        raise InputError("server", configuration.host, f"an http or https address (in {origin})")
+        raise refusal
     configuration.proxy = find_proxy(address, proxy_url)
     configuration.no_proxy = None  # what the environment excludes is left out already
     configuration.proxy_headers = proxy_headers(configuration.proxy) if configuration.proxy else None

@@ -294,12 +294,7 @@ class FaultProxy:
         self._streams: set[BaseHTTPResponse] = set()
         self._lock = threading.Lock()
         self._no_backend_until = -math.inf
-        now = datetime.now(UTC)
-        authority = make_authority("berth-fault-proxy", now=now, life=_CERTIFICATE_LIFE)
-        self._authority_pem = to_pem(authority.certificate)
-        self.tls = _server_context(
-            sign_server(authority, "berth-fault-proxy", [LOOPBACK], now=now, life=_CERTIFICATE_LIFE)
-        )
+        self.rotate_authority()
         cluster, user = self._config["clusters"][0]["cluster"], self._config["users"][0]["user"]
         self._upstream = urllib3.PoolManager(
             ca_certs=cluster.get("certificate-authority"),
@@ -324,6 +319,15 @@ class FaultProxy:
         self.cut_watches()
         self._upstream.clear()
         self._thread.join(5)
+
+    def rotate_authority(self) -> None:
+        """Show a certificate of a new authority from the next connection on; only a new kubeconfig knows it."""
+        now = datetime.now(UTC)
+        authority = make_authority("berth-fault-proxy", now=now, life=_CERTIFICATE_LIFE)
+        self._authority_pem = to_pem(authority.certificate)
+        self.tls = _server_context(
+            sign_server(authority, "berth-fault-proxy", [LOOPBACK], now=now, life=_CERTIFICATE_LIFE)
+        )
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write the same client's kubeconfig for the proxy; return its path."""

@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from berth_core import InputError
+from berth_service.listening import join_address, listen
 
 _MOST_CLIENTS: Final = 64
 """A probe or a scrape takes milliseconds: so many at once are slow clients."""
@@ -81,7 +82,7 @@ class HealthServer:
         try:
             listener = _Listener(self._host, self._port, self._handler)
         except OSError as error:
-            address, expected = f"{self._host}:{self._port}", f"a free local address ({error.strerror})"
+            address, expected = join_address(self._host, self._port), f"a free local address ({error.strerror})"
             raise InputError("--health-address", address, expected) from error
         threading.Thread(target=listener.serve_forever, args=(_STOP_CHECK_SECONDS,), name="health", daemon=True).start()
         self._listener = listener
@@ -107,7 +108,7 @@ class HealthServer:
     def address(self) -> str:
         """Return `HOST:PORT` with the real port in place of 0."""
         port = self._port if self._listener is None else self._listener.server_address[1]
-        return f"{self._host}:{port}"
+        return join_address(self._host, port)
 
 
 def _render_metrics(registry: CollectorRegistry) -> Answer:
@@ -121,19 +122,17 @@ class _Listener(ThreadingTCPServer):
     name of its address, which may take long.
     """
 
-    allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
-        candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # IPv4 first: `localhost` is 127.0.0.1 where it is ::1 as well.
-        candidates.sort(key=lambda candidate: candidate[0] != socket.AF_INET)
-        self.address_family, *_, address = candidates[0]
         self._clients: OrderedDict[Any, None] = OrderedDict()
         self._left = threading.Condition()
         """Guards `_clients`; notified when one has left."""
-        super().__init__(address, handler)  # type: ignore[arg-type]  # an IPv6 address has four parts
+        super().__init__((host, port), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listen(host, port, backlog=self.request_queue_size)
+        self.server_address = self.socket.getsockname()
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver has it
         """Answer in a thread of its own."""

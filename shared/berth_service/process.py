@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from types import FrameType
 from typing import Any, Final
 
@@ -19,17 +20,29 @@ from structlog.stdlib import ProcessorFormatter
 from berth_core import InputError, printable_text
 
 _LARGEST_PORT: Final = 65535
+_IPV6: Final = 6
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
-    """Return the host and the port of `HOST:PORT`.
+    """Return the host and the port of `HOST:PORT`, where an IPv6 address stands in brackets.
 
     Raises InputError with the option.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > _LARGEST_PORT:
-        raise InputError(option, text, "HOST:PORT, for example 0.0.0.0:8080")
-    return host, int(port)
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    address = host[1:-1] if is_bracketed else host
+    is_usable = is_ipv6(address) if is_bracketed or ":" in host else bool(host)
+    is_usable = is_usable and is_bracketed == (":" in host)
+    if not is_usable or not port.isdecimal() or int(port) > _LARGEST_PORT:
+        raise InputError(option, text, "HOST:PORT, for example 0.0.0.0:8080 or [::]:8080")
+    return address, int(port)
+
+
+def is_ipv6(text: str) -> bool:
+    try:
+        return ip_address(text).version == _IPV6
+    except ValueError:
+        return False
 
 
 # --- identity --------------------------------------------------------------------------------------------------------

@@ -230,7 +230,7 @@ def test_the_http_interface_is_there_where_it_has_a_certificate(renderings: dict
     given = options(renderings["every value"], "descheduler")
     read = rest_settings(parse("descheduler", container(renderings["every value"], "descheduler")["args"]))
     assert read is not None
-    assert (read.host, read.port, read.audiences) == ("0.0.0.0", 18443, ("berth", "people"))  # noqa: S104 - in a pod
+    assert (read.host, read.port, read.audiences) == ("::", 18443, ("berth", "people"))
     mounts = container(renderings["every value"], "descheduler")["volumeMounts"]
     folder = next(mount["mountPath"] for mount in mounts if mount["name"] == "rest-certificate")
     assert given["--rest-certificate"] == [f"{folder}/tls.crt"]
@@ -296,7 +296,7 @@ def test_without_a_descheduler_there_is_no_certificate_of_it(helm: Helm) -> None
 def test_volcanos_scheduler_reaches_the_extender_where_it_is_enabled(renderings: dict[str, list[Manifest]]) -> None:
     given = renderings["every value"]
     assert read_settings(parse("operator", container(given, "operator")["args"])).of(ExtenderSettings).address == (
-        "0.0.0.0",  # noqa: S104 - in a pod
+        "::",
         19444,
     )
     assert find(given, "Service", "berth-volcano-extender")["spec"]["ports"][0]["port"] == 19444

@@ -1,7 +1,7 @@
 """kopf writes nothing, outlasts any outage of the API server, and is begun anew where it ends by itself."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice, repeat
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +21,7 @@ from berth_operator.runtime.kopf_runtime import (
     configure,
     run_kopf,
 )
+from berth_operator.runtime.silence import Silence
 
 
 def test_kopf_never_gives_up_on_an_api_server_that_is_away() -> None:
@@ -206,3 +207,101 @@ def test_a_program_that_could_not_start_is_not_started_again(monkeypatch: pytest
     with pytest.raises(RuntimeError, match="409"):
         run(monkeypatch, program, fails, ends)
     assert program.stops == 1
+
+
+# --- what a run of kopf will never hear
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(kopf_runtime, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+async def fail(stream: ReservationStream, times: int) -> None:
+    trace = stream.build_trace()
+    for _ in range(times):
+        await send(trace.on_request_start)
+        await send(trace.on_request_exception)
+
+
+def test_failed_connections_in_a_row_end_a_run_which_has_one_login() -> None:
+    stream = ReservationStream(lambda: None)
+    asyncio.run(fail(stream, 2))
+    assert stream.why_begin_anew() == ""
+    asyncio.run(ask(stream, [(LIST, 503)]))
+    asyncio.run(fail(stream, 2))
+    assert stream.why_begin_anew() == "", "an answer of whatever kind is no failed connection"
+    asyncio.run(fail(stream, 1))
+    assert stream.why_begin_anew() == "3 connections in a row have failed"
+    stream.reset()
+    assert stream.why_begin_anew() == ""
+
+
+class Content:
+    """What a watch brings, each part some time after the last."""
+
+    def __init__(self, clock: Clock, *parts: tuple[float, bytes]) -> None:
+        self._clock, self._parts = clock, parts
+
+    async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
+        for seconds, part in self._parts:
+            self._clock.now += seconds
+            if part:
+                yield part
+
+
+async def watch(stream: ReservationStream, clock: Clock, *parts: tuple[float, bytes]) -> None:
+    content = kopf_runtime._ReadableLines(cast("Any", Content(clock, *parts)))
+    trace = stream.build_trace()
+    await send(trace.on_request_start)
+    response = SimpleNamespace(status=200, content=content)
+    await send(trace.on_request_end, SimpleNamespace(url=URL(f"https://server{WATCH}"), response=response))
+    async for _ in content.iter_chunked(1):
+        pass
+
+
+BOOKMARK = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
+
+
+def test_watches_that_bring_nothing_end_a_run_which_goes_on_from_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stream = ReservationStream(lambda: None)
+    asyncio.run(watch(stream, clock, (28.0, BOOKMARK), (2.0, b"")))
+    asyncio.run(watch(stream, clock, (14.0, b"")))
+    assert stream.why_begin_anew() == "", "one that is cut has not had the time for a bookmark"
+    asyncio.run(watch(stream, clock, (14.0, b"")))
+    assert stream.why_begin_anew().startswith("a watch has brought nothing")
+    asyncio.run(watch(stream, clock, (28.0, BOOKMARK)))
+    assert stream.why_begin_anew() == ""
+
+
+def test_kopf_is_silent_from_its_last_answer_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stream = ReservationStream(lambda: None)
+    clock.now += 300
+    assert stream.silent_seconds() == 0, "it was not started yet"
+    stream.expect_requests()
+    clock.now += 61
+    asyncio.run(fail(stream, 3))
+    stream.reset()
+    stream.expect_requests()
+    assert stream.silent_seconds() == 61, "a new run is no answer"
+    asyncio.run(watch(stream, clock, (1.0, b""), (28.0, BOOKMARK), (2.0, b"")))
+    assert stream.silent_seconds() == 2
+
+
+SILENCES = {
+    "all are answered": (1, 1, "", ""),
+    "kopf alone hears nothing": (1, 70, "kopf has heard nothing for 70 s", "kopf has heard nothing for 70 s"),
+    "the API server is away": (70, 70, "", "the API server has not answered for 70 s"),
+    "so short a silence is none": (60, 60, "", ""),
+}
+
+
+@pytest.mark.parametrize(("own", "of_kopf", "unhealthy", "not_ready"), SILENCES.values(), ids=SILENCES.keys())
+def test_what_gets_no_answer_for_a_minute_is_not_healthy(
+    own: int, of_kopf: int, unhealthy: str, not_ready: str
+) -> None:
+    silence = Silence(lambda: own, lambda: of_kopf)
+    assert (silence.why_unhealthy(), silence.why_not_ready()) == (unhealthy, not_ready)

@@ -26,6 +26,7 @@ from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind
 from berth_descheduler.api.settings import RestSettings, RestTimes
 from berth_descheduler.options import option_of, with_options
 from berth_kube import ClientSettings, KubeClient, connect
+from berth_service.listening import join_address, listen
 from berth_service.process import parse_address
 
 # --- certificate -----------------------------------------------------------------------------------------------------
@@ -317,7 +318,7 @@ class RestServer:
     @property
     def url(self) -> str:
         host, port = self._settings.host, self._port
-        return f"{'https' if self._certificate else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        return f"{'https' if self._certificate else 'http'}://{join_address(host, port)}"
 
     def _run(self) -> None:
         try:
@@ -373,11 +374,10 @@ class RestServer:
 def _listen(settings: RestSettings) -> socket.socket:
     """Return a listening socket; raises `InputError`."""
     try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+        return listen(settings.host, settings.port, backlog=_BACKLOG)
     except OSError as error:
         text = f"a free local address ({error.strerror})"
-        raise InputError("--rest-address", f"{settings.host}:{settings.port}", text) from error
+        raise InputError("--rest-address", join_address(settings.host, settings.port), text) from error
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -421,7 +421,7 @@ def rest_settings(options: dict[str, Any]) -> RestSettings | None:
         return None
     host, port = parse_address(_ADDRESS, options["rest_address"])
     return RestSettings(
-        host=host.strip("[]"),
+        host=host,
         port=port,
         certificate=options["rest_certificate"],
         key=options["rest_key"],

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from berth_core import DEFAULT_NAMESPACE, InputError, require_positive
 from berth_kube import is_loopback
+from berth_service.listening import join_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ class RestSettings:
         if self.certificate is None and not is_loopback(self.host):
             raise InputError(
                 "--rest-address",
-                f"{self.host}:{self.port}",
+                join_address(self.host, self.port),
                 "a loopback address such as 127.0.0.1:8080, or --rest-certificate and --rest-key as well: tokens would"
                 " travel in the open",
             )

@@ -34,6 +34,7 @@ from berth_operator.reservation.fitting import may_own
 from berth_operator.reservation.pod_state import holds_our_gate
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.slot_matching import SlotFinder, has_name_of
+from berth_service.listening import listen
 
 # --- webhook limits --------------------------------------------------------------------------------------------------
 # Limits on connections, bodies, slow callers and the time of searches.
@@ -162,8 +163,7 @@ class ConnectionLimit:
         """Listen; raises OSError."""
         return await asyncio.get_running_loop().create_server(
             self._new_connection,
-            host,
-            port,
+            sock=listen(host, port, backlog=_BACKLOG),
             ssl=context,
             backlog=_BACKLOG,
             ssl_handshake_timeout=_HANDSHAKE_SECONDS,

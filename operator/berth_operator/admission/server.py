@@ -30,6 +30,7 @@ from berth_operator.admission.reviews import (
     read_review,
 )
 from berth_operator.settings import OperatorSettings
+from berth_service.listening import join_address
 
 _PATH_PREFIX: Final = "/handover/"
 _STOP_SECONDS: Final = 2.0
@@ -86,10 +87,11 @@ class WebhookServer:
         try:
             self._listener = await self._limit.listen(self._settings.webhook.host, self.port, self._context)
         except OSError as error:
-            address = f"{self._settings.webhook.host}:{self.port}"
+            address = join_address(self._settings.webhook.host, self.port)
             raise InputError("webhook address", address, f"one to listen on: {error.strerror}") from error
         self.port = self._listener.sockets[0].getsockname()[1]
-        _LOG.info(telemetry.WEBHOOK_LISTENING, **{telemetry.KEY_ADDRESS: f"{self._settings.webhook.host}:{self.port}"})
+        address = join_address(self._settings.webhook.host, self.port)
+        _LOG.info(telemetry.WEBHOOK_LISTENING, **{telemetry.KEY_ADDRESS: address})
 
     def drain(self) -> None:
         """Close each connection after its next answer.
@@ -133,7 +135,7 @@ class WebhookServer:
                 "path": path,
             }
             return {"service": reference, "caBundle": authorities}
-        base = self._settings.webhook.url or f"https://{self._settings.webhook.host}:{self.port}"
+        base = self._settings.webhook.url or f"https://{join_address(self._settings.webhook.host, self.port)}"
         return {"url": f"{base.rstrip('/')}{path}", "caBundle": authorities}
 
     async def _review(self, request: web.Request) -> web.Response:

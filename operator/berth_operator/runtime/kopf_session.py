@@ -82,9 +82,16 @@ class _NamedServer(ssl.SSLContext):
 
     server_name: str
 
-    def wrap_bio(self, *buffers: Any, server_hostname: str | bytes | None = None, **rest: Any) -> ssl.SSLObject:  # noqa: ANN401 - as ssl has it
-        del server_hostname
-        return super().wrap_bio(*buffers, server_hostname=self.server_name, **rest)
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,  # noqa: FBT001, FBT002 - as ssl has it
+        server_hostname: str | bytes | None = None,  # noqa: ARG002 - the address
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """Begin a connection, with the name in place of the address."""
+        return super().wrap_bio(incoming, outgoing, server_side, self.server_name, session)
 
 
 def _tls_context(info: kopf.ConnectionInfo, server_name: str | None) -> ssl.SSLContext:

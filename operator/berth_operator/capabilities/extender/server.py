@@ -22,11 +22,13 @@ from berth_operator.capabilities.extender.verbs import (
     judge_queue,
     vote_on_job,
 )
+from berth_service.listening import join_address, listen
 
 VERBS: Final = ("preemptable", "reclaimable")
 ENQUEUEABLE: Final = "jobEnqueueable"
 OVERUSED: Final = "queueOverused"
 _STOP_SECONDS: Final = 2.0
+_BACKLOG: Final = 128
 
 
 class VolcanoExtender:
@@ -48,7 +50,7 @@ class VolcanoExtender:
     def address(self) -> str:
         """Return `HOST:PORT` with the real port in place of 0."""
         port = self._runner.addresses[0][1] if self._runner and self._runner.addresses else self._port
-        return f"{self._host}:{port}"
+        return join_address(self._host, port)
 
     async def start(self) -> None:
         """Listen; raises InputError if the address is not a free one of this machine."""
@@ -62,7 +64,7 @@ class VolcanoExtender:
         )
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, self._port).start()
+            await web.SockSite(self._runner, listen(self._host, self._port, backlog=_BACKLOG)).start()
         except OSError as error:
             raise InputError(
                 "--volcano-extender-address", self.address, f"one to listen on: {error.strerror}"

@@ -3,7 +3,6 @@
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -48,9 +47,10 @@ def list_reservations(client: KubeClient, cache: Cache) -> None:
         cache.is_refuted(meta, listed) for meta in (item.metadata for item in listed.items)
     )
     if are_of_another_history or len(changed_metas) > _ONE_BY_ONE:
-        full_listed = _as_listed(client.list(RESERVATIONS), highest_version)
-        reservations = tuple(read_reservation(body) for body in full_listed.items)
-        cache.replace_reservations(replace(full_listed, items=reservations))
+        listing = client.list(RESERVATIONS)
+        reservations = tuple(read_reservation(body) for body in listing.items)
+        full_listing = Listing(reservations, listing.resource_version, listing.began)
+        cache.replace_reservations(_as_listed(full_listing, highest_version))
         return
     for meta in changed_metas:
         try:

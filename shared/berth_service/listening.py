@@ -1,0 +1,53 @@
+"""Where programs listen: one address of this machine, or all of them, of IPv4 and IPv6."""
+
+import errno
+import socket
+from typing import Final
+
+EVERYWHERE: Final = "::"
+"""All addresses of both families."""
+_EVERYWHERE_OF_IPV4: Final = "0.0.0.0"  # noqa: S104 - what an operator of a cluster asks for
+_WITHOUT_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
+
+
+def join_address(host: str, port: int) -> str:
+    """Return `HOST:PORT`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listen(host: str, port: int, *, backlog: int) -> socket.socket:
+    """Return a socket that listens; raises OSError.
+
+    `::` means all addresses of this machine, whichever of the two families it has. Of a name the IPv4 address is taken
+    where there is one: `localhost` is 127.0.0.1 where it is ::1 as well.
+    """
+    if host == EVERYWHERE:
+        return _listen_everywhere(port, backlog)
+    candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    candidates.sort(key=lambda candidate: candidate[0] != socket.AF_INET)
+    family, *_, address = candidates[0]
+    return _bind(family, address, backlog)
+
+
+def _listen_everywhere(port: int, backlog: int) -> socket.socket:
+    try:
+        return _bind(socket.AF_INET6, (EVERYWHERE, port), backlog)
+    except OSError as error:
+        if error.errno not in _WITHOUT_IPV6:
+            raise
+        return _bind(socket.AF_INET, (_EVERYWHERE_OF_IPV4, port), backlog)
+
+
+def _bind(family: int, address: tuple[object, ...], backlog: int) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # Whether `::` means both families is the host's default otherwise.
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != EVERYWHERE))
+        listener.bind(address)
+        listener.listen(backlog)
+    except OSError:
+        listener.close()
+        raise
+    return listener
