@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 import urllib3
 import yaml
@@ -192,6 +192,16 @@ def _chosen_entry(documents: Sequence[Mapping[str, Any]], context: str, kind: st
 
 
 # --- settings on top of the official client's configuration ---------------------------------------------------------
+
+
+def _usable_address(url: str) -> SplitResult | None:
+    """Return the parts of a server's address, None for what is none."""
+    try:
+        address = urlsplit(url)
+        is_usable = address.scheme in {"http", "https"} and bool(address.hostname) and address.port != 0
+    except ValueError:
+        return None
+    return address if is_usable else None
 
 
 def _checked(configuration: Configuration, origin: str, proxy_url: str = "") -> Configuration:
