@@ -1,5 +1,6 @@
 """Addresses, identity, memory, logs and signals of both programs."""
 
+import ctypes
 import gc
 import logging
 import os
@@ -9,7 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from types import FrameType
 from typing import Any, Final
@@ -65,6 +66,17 @@ def collect_garbage_rarely() -> None:
     Python's default takes a tenth of the time of an operator, and of a plan of a large cluster.
     """
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
+
+
+def release_memory() -> None:
+    """Give back to the system what a long piece of work has left, as after a plan of a large cluster.
+
+    Objects in cycles would stay until the next full collection, which may be hours away, and freed memory of the C
+    library stays with the process where that cannot give it back (musl has no such call).
+    """
+    gc.collect()
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 # --- logs ------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,7 +43,7 @@ class Replica:
     def __init__(self, cluster: FakeCluster, name: str) -> None:
         self.stop = threading.Event()
         self.registry = CollectorRegistry()
-        metrics = PolicyMetrics(self.registry, SystemClock())
+        self.metrics = PolicyMetrics(self.registry, SystemClock())
         defaults = RunDefaults(replace(SETTINGS, identity=name, lease_seconds=6, approval_seconds=600), PLANNER)
         context = ServiceContext(
             cluster,  # type: ignore[arg-type]
@@ -51,7 +52,7 @@ class Replica:
             installed_plugins(),
             plan_retention=timedelta(hours=2),
         )
-        self.server = LeaderElector(context, metrics, self.stop)
+        self.server = LeaderElector(context, self.metrics, self.stop)
         self.thread = threading.Thread(target=self.server.serve, name=name)
 
     def is_leading(self) -> bool:
@@ -130,6 +131,22 @@ def test_an_interval_runs_at_once_and_says_so(cluster: FakeCluster) -> None:
     assert status.fragmentation is not None
     assert status.fragmentation.nodes == len(cluster.objects[NODES.plural])
     assert {raw["reason"] for raw in cluster.raw(EVENTS)} >= {"Started", "Finished", "RunEnded"}
+
+
+class InACycle:
+    """Stays in memory until the next full collection."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_a_run_has_left_in_memory_is_released_after_it(cluster: FakeCluster) -> None:
+    put(cluster, trigger={"interval": "1h"}, mode="Plan")
+    left = weakref.ref(InACycle())
+    with serving(cluster) as replica:
+        eventually("it has run", has_run(cluster), seconds=LONG)
+        eventually("nothing is left in a cycle", lambda: left() is None, seconds=LONG)
+        eventually("its plan is not kept", lambda: replica.metrics.found is None, seconds=LONG)
 
 
 @pytest.mark.parametrize(("mode", "want"), [(RunMode.PLAN, PlanPhase.PROPOSED), (RunMode.AUTO, PlanPhase.SUCCEEDED)])

@@ -1,7 +1,9 @@
 """What both services do alike: how they are named, where they listen, how they log."""
 
+import gc
 import json
 import logging
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -18,10 +20,26 @@ from berth_kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from berth_service.process import configure_logs, parse_address, unique_identity
+from berth_service.process import configure_logs, parse_address, release_memory, unique_identity
 
 CALL = Call("list", "nodes")
 FAILURE = Failure(500, "Odd", "so it is")
+
+
+class InACycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_released_memory_has_no_cycles_left() -> None:
+    gc.disable()
+    try:
+        left = weakref.ref(InACycle())
+        assert left() is not None
+        release_memory()
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_no_two_processes_have_one_name() -> None:

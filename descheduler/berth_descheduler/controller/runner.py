@@ -56,6 +56,7 @@ from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import Picture
 from berth_descheduler.telemetry import PolicyEventReason
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, LeaseHolder, NotFoundError, released_pods
+from berth_service.process import release_memory
 
 _LOG = structlog.get_logger(__name__)
 _LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -144,6 +145,8 @@ class Runner:
             stop.wait(_AGAIN_SECONDS / 10)
             return 0.0
         outcome = self._perform(assignment, stop)
+        self._metrics.found = None
+        release_memory()
         return _AGAIN_SECONDS if outcome is None or outcome.verdict is Verdict.LEASE_HELD else 0.0
 
     # --- on fresh state ---------------------------------------------------------------------------------------------
