@@ -14,6 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import inspect
 
+from berth_core.depths import MAX_DEPTH, cut, has_cut, is_cut
+
 T = TypeVar("T")
 
 _NULL: Final = b"null"
@@ -31,15 +33,37 @@ _ZEROS: Final[Mapping[type[inspect.Type], Any]] = {
 _LISTS: Final = (inspect.ListType, inspect.VarTupleType)
 
 
+class TooDeepError(msgspec.ValidationError):
+    """A value of a field that is read is nested too deeply."""
+
+
 class Decoder(Generic[T]):
     """Decodes JSON into one type; building one takes longer than using it."""
 
-    def __init__(self, type_: type[T]) -> None:
+    def __init__(self, type_: type[T], *, outer_levels: int = 0) -> None:
+        """`outer_levels` are those around an object, which may be nested as deeply as one on its own."""
         self._type: Any = type_
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(type_)
+        self._outer_levels = outer_levels
 
     def decode(self, raw: bytes | str | msgspec.Raw) -> T:
-        """Decode JSON; raises `msgspec.DecodeError` or `RecursionError`."""
+        """Decode JSON; raises `msgspec.DecodeError` whatever is wrong with it.
+
+        Fields that the type does not have may hold anything, nested as deeply as one likes: who may create a pod may
+        write such `managedFields`. In a field that the type has, too deep a value is a `TooDeepError`.
+        """
+        try:
+            decoded = self._decode(raw)
+        except RecursionError:
+            raw = cut(raw.encode() if isinstance(raw, str) else bytes(raw), outer_levels=self._outer_levels)
+            decoded = self._decode(raw)
+        except UnicodeDecodeError as error:
+            raise _malformed(error) from error
+        if is_cut(raw) and has_cut(decoded):
+            raise TooDeepError(f"nested more than {MAX_DEPTH} levels deep")
+        return decoded
+
+    def _decode(self, raw: bytes | str | msgspec.Raw) -> T:
         try:
             return self._decoder.decode(raw)
         except msgspec.ValidationError as error:
@@ -49,9 +73,16 @@ class Decoder(Generic[T]):
             mended_json = self._without_nulls(text, error)
         return self._decoder.decode(mended_json)
 
-    def decode_strictly(self, raw: bytes) -> T:
-        """Decode JSON without a second try; a null where the type has none raises `msgspec.ValidationError`."""
-        return self._decoder.decode(raw)
+    def decode_strictly(self, raw: bytes | msgspec.Raw) -> T:
+        """Decode JSON without a second try, for speed.
+
+        A null where the type has none raises `msgspec.ValidationError`, and too deep a value `RecursionError`. What was
+        cut out counts as text.
+        """
+        try:
+            return self._decoder.decode(raw)
+        except UnicodeDecodeError as error:
+            raise _malformed(error) from error
 
     def _without_nulls(self, raw: bytes, misfit: msgspec.ValidationError) -> bytes:
         """Return JSON without nulls; raises the misfit if it cannot be read at all."""
@@ -62,13 +93,17 @@ class Decoder(Generic[T]):
         return msgspec.json.encode(_mended(value, _described(self._type)))
 
 
+def _malformed(error: UnicodeDecodeError) -> msgspec.DecodeError:
+    return msgspec.DecodeError(f"JSON is malformed: {error}")
+
+
 @lru_cache(maxsize=256)
 def _cached(type_: Any) -> Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
     return Decoder(type_)
 
 
 def decode_json(raw: bytes | str | msgspec.Raw, type_: type[T]) -> T:
-    """Decode JSON into a type; raises `msgspec.DecodeError` or `RecursionError`."""
+    """Decode JSON into a type; raises `msgspec.DecodeError` whatever is wrong with it."""
     cache_key: Any = type_
     decoded: T = _cached(cache_key).decode(raw)
     return decoded

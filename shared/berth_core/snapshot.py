@@ -16,6 +16,7 @@ import msgspec
 
 from berth_core.clock import format_timestamp, read_timestamp
 from berth_core.decoding import Decoder
+from berth_core.depths import MAX_DEPTH, is_cut
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, api_group
@@ -60,16 +61,7 @@ from berth_core.storage import (
     VolumeAttachment,
     Workload,
 )
-from berth_core.unreadable import (
-    MAX_DEPTH,
-    cut,
-    is_cut,
-    mark,
-    readable_body,
-    stand_in,
-    why_unreadable,
-    with_metadata,
-)
+from berth_core.unreadable import mark, readable_body, stand_in, why_unreadable, with_metadata
 
 # --- api lists -------------------------------------------------------------------------------------------------------
 # Reading and writing of a `v1` List in JSON, the file format of a snapshot.
@@ -204,7 +196,7 @@ class _Kind(ApiStruct, frozen=True, kw_only=True):
     kind: str = ""
 
 
-_LIST_DECODER: Final = Decoder(_List)
+_LIST_DECODER: Final = Decoder(_List, outer_levels=_LIST_LEVELS)
 _HEAD_DECODER: Final = Decoder(_Head)
 _KIND_DECODER: Final = Decoder(_Kind)
 
@@ -304,8 +296,6 @@ def _decode_outside(raw: bytes) -> _List:
         raise InputError("the snapshot", None, _EXPECTED, said="empty")
     try:
         return _LIST_DECODER.decode(raw)
-    except RecursionError:
-        return _decode_outside(cut(raw, outer_levels=_LIST_LEVELS))
     except msgspec.ValidationError as error:
         misfit = _misfit("the snapshot", error)
         raise InputError(misfit.field, None, _EXPECTED, said=misfit.said) from error

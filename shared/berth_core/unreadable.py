@@ -6,28 +6,22 @@ object, in lists too. A stand-in has the metadata and as much else as fits its t
 wrong.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
-from berth_core.decoding import convert, decode_json
+from berth_core.decoding import Decoder, convert
+from berth_core.depths import CUT, MAX_DEPTH, cut
 from berth_core.errors import InputError
 from berth_core.objects import ObjectMeta
 
-MAX_DEPTH: Final = 100
-"""Maximum nesting of an object; a pod's own fields are at most 20 levels deep."""
-
 _PLACE_LEVELS: Final = 6
 """How many levels of a field's path a message names."""
-_CUT: Final = "\0nested too deeply"
-"""Replacement of a value that was cut off; API objects have no such text."""
-_RAW_CUT: Final = b'"\\u0000nested too deeply"'
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|[\[\]{}]', re.DOTALL)
 _EMPTY: Final[tuple[Any, ...]] = ([], {}, "", 0)
 
+_MANAGED_FIELDS: Final = "managedFields"
 _IDENTITY: Final = ("name", "namespace", "uid")
 
 T = TypeVar("T")
@@ -36,62 +30,6 @@ T = TypeVar("T")
 def too_deep_for(place: str) -> str:
     """Return the sentence about a field that is nested too deeply."""
     return f"{place or 'it'} is nested more than {MAX_DEPTH} levels deep"
-
-
-def is_too_deep(value: object) -> bool:
-    """Return whether a decoded object is deeper than `MAX_DEPTH`; does not recurse."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list | tuple | _Struct)
-        ]
-        if not level:
-            return False
-    return True
-
-
-_Struct = msgspec.Struct
-
-
-def _inside(value: object) -> Iterable[object]:
-    """Yield the direct children of a container."""
-    match value:
-        case dict():
-            return value.values()
-        case list() | tuple():
-            return value
-        case _Struct():
-            return msgspec.structs.astuple(value)
-        case _:
-            return ()
-
-
-def cut(raw: bytes, *, outer_levels: int = 0) -> bytes:
-    """Cut too deeply nested values out of JSON.
-
-    Cuts values below `MAX_DEPTH` and `outer_levels` more; a mark replaces each. Runs in one pass without a stack; text
-    that is no JSON comes out as no JSON.
-    """
-    deepest = MAX_DEPTH + outer_levels
-    kept_parts: list[bytes] = []
-    depth = kept_until = 0
-    for token in _TOKEN.finditer(raw):
-        match raw[token.start()]:
-            case 0x5B | 0x7B:  # [ {
-                depth += 1
-                if depth == deepest + 1:
-                    kept_parts += (raw[kept_until : token.start()], _RAW_CUT)
-                    kept_until = len(raw)
-            case 0x5D | 0x7D:  # ] }
-                if depth == deepest + 1:
-                    kept_until = token.end()
-                depth -= 1
-    return b"".join((*kept_parts, raw[kept_until:]))
-
-
-def is_cut(raw: bytes | msgspec.Raw) -> bool:
-    """Return whether values were cut out of JSON."""
-    return _RAW_CUT in bytes(raw)
 
 
 def why_unreadable(body: dict[str, Any], error: Exception | None) -> str:
@@ -114,7 +52,7 @@ def _place_of_cut(body: object) -> str | None:
     while level:
         next_level: list[tuple[str, int, object]] = []
         for place, depth, value in level:
-            if value == _CUT:
+            if value == CUT:
                 return place
             next_level += ((_under(place, depth, key), depth + 1, inner) for key, inner in _entries(value))
         level = next_level
@@ -138,20 +76,34 @@ def _under(place: str, depth: int, key: str) -> str:
     return place if place.endswith("…") else f"{place}.…"
 
 
+_OBJECT_DECODER: Final = Decoder(dict[str, Any])
+_FIELDS_DECODER: Final = Decoder(dict[str, msgspec.Raw])
+_VALUE_DECODER: Final[Decoder[Any]] = Decoder(object)
+
+
 def readable_body(raw: bytes | msgspec.Raw) -> dict[str, Any]:
     """Decode an object without values that are nested too deeply, or top-level fields that no decoder takes.
 
-    Raises `msgspec.DecodeError` for what is no object.
+    Leaves out `metadata.managedFields`: who last wrote which field says nothing about an object, and whoever may create
+    one may nest them at will. Raises `msgspec.DecodeError` for what is no object.
     """
+    body = _shallow_body(raw)
+    metadata = body.get("metadata")
+    if isinstance(metadata, dict):
+        body["metadata"] = {key: value for key, value in metadata.items() if key != _MANAGED_FIELDS}
+    return body
+
+
+def _shallow_body(raw: bytes | msgspec.Raw) -> dict[str, Any]:
     shallow = cut(bytes(raw))
     try:
-        return decode_json(shallow, dict[str, Any])
+        return _OBJECT_DECODER.decode_strictly(shallow)
     except msgspec.ValidationError:  # a number out of range
-        fields = decode_json(shallow, dict[str, msgspec.Raw])
+        fields = _FIELDS_DECODER.decode_strictly(shallow)
     body = {}
     for key, value in fields.items():
         with suppress(msgspec.DecodeError):
-            body[key] = decode_json(value, object)
+            body[key] = _VALUE_DECODER.decode_strictly(value)
     return body
 
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
 import msgspec
 
 from berth_core import DeschedulerPolicy, MigrationPlan, mark
-from berth_core.decoding import Decoder
-from berth_core.unreadable import cut, is_cut, is_too_deep, readable_body, stand_in, why_unreadable
+from berth_core.decoding import Decoder, TooDeepError
+from berth_core.depths import is_cut, is_too_deep
+from berth_core.unreadable import readable_body, stand_in, why_unreadable
 from berth_kube.errors import Call, GoneError, KubeError, Status, UnexpectedObjectError, error_from_decoding
 
 # --- decoding --------------------------------------------------------------------------------------------------------
@@ -38,8 +39,9 @@ _PAGE_LEVELS: Final = 2
 """How much deeper an object is nested in a page."""
 _EVENT_LEVELS: Final = 1
 """How much deeper an object is nested in an event."""
-_WITH_ANY_VALUES: Final[tuple[Any, ...]] = (dict, MigrationPlan, DeschedulerPolicy)
+_WITH_ANY_VALUES: Final[tuple[Any, ...]] = (dict, dict[str, Any], MigrationPlan, DeschedulerPolicy)
 """Types that keep values without a schema, which tenants may nest at will."""
+_UNTYPED: Final[tuple[Any, ...]] = (dict, dict[str, Any])
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,6 +63,9 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
     type: str
     object: msgspec.Raw
+
+
+_EVENT_DECODER: Final = Decoder(WatchEvent, outer_levels=_EVENT_LEVELS)
 
 
 class _Versioned(msgspec.Struct, frozen=True):
@@ -99,7 +104,9 @@ def _decoder(type_: Any) -> Decoder[Any]:  # noqa: ANN401 - any type that msgspe
 @lru_cache(maxsize=256)
 def _page_decoder(item_type: Any) -> Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
     """Return the decoder of a page of a type."""
-    return _decoder(Page[dict[str, Any]] if item_type is dict else Page[item_type])
+    page_type: Any = Page[dict[str, Any]] if item_type is dict else Page[item_type]
+    with _BUILDING:
+        return Decoder(page_type, outer_levels=_PAGE_LEVELS)
 
 
 def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
@@ -110,9 +117,9 @@ def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
     cache_key: Any = type_
     try:
         decoded: T = _decoder(cache_key).decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        if isinstance(error, RecursionError):
-            return _without_depths(call, body, type_)
+    except TooDeepError:
+        return _without_depths(call, body, type_)
+    except msgspec.DecodeError as error:
         raise error_from_decoding(call, error) from error
     if type_ in _WITH_ANY_VALUES and is_too_deep(decoded):
         return _without_depths(call, body, type_)
@@ -120,14 +127,15 @@ def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
 
 
 def _without_depths(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
-    """Return the stand-in of a too deeply nested object.
+    """Return the stand-in of a too deeply nested object, or the object without the fields that nothing reads.
 
     Raises a KubeError if a type was requested.
     """
     shallow = _readable(call, body)
     why = why_unreadable(shallow, None)
-    cache_key: Any = type_
-    if cache_key is not dict:
+    if type_ in _UNTYPED and not (why or is_too_deep(shallow)):
+        return shallow  # type: ignore[return-value]  # it was asked for without a type
+    if type_ not in _UNTYPED:
         raise error_from_decoding(call, msgspec.ValidationError(why))
     marked: Any = mark(shallow, why) if isinstance(shallow.get("metadata"), dict) else shallow
     return marked  # type: ignore[no-any-return]  # it was asked for without a type
@@ -143,25 +151,31 @@ def decode_item(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
     failure: Exception | None = None
     try:
         decoded: T = _decoder(cache_key).decode(body)
-        if not is_cut(body) and not (type_ in _WITH_ANY_VALUES and is_too_deep(decoded)):
+        if not (type_ in _WITH_ANY_VALUES and is_too_deep(decoded)) and not _lacks_values(call, body):
             return decoded
-    except (msgspec.ValidationError, RecursionError) as error:
+    except msgspec.ValidationError as error:
         failure = error
     except msgspec.DecodeError as error:
         raise error_from_decoding(call, error) from error
     shallow = _readable(call, body)
+    if type_ in _UNTYPED and not (why_unreadable(shallow, None) or is_too_deep(shallow)):
+        return shallow  # type: ignore[return-value]  # it was asked for without a type
     return _stand_in(call, shallow, type_, failure)
 
 
 def _stand_in(call: Call, shallow: dict[str, Any], type_: type[T], failure: Exception | None) -> T:
     """Return the stand-in of an object without its too deep values."""
     why = why_unreadable(shallow, failure)
-    cache_key: Any = type_
     try:
-        stand_in_object: Any = mark(shallow, why) if cache_key is dict else stand_in(shallow, type_, why)
+        stand_in_object: Any = mark(shallow, why) if type_ in _UNTYPED else stand_in(shallow, type_, why)
     except msgspec.ValidationError as error:
         raise error_from_decoding(call, _as_misfit(failure or error)) from error
     return stand_in_object  # type: ignore[no-any-return]  # a dict was asked for, or it is of the type
+
+
+def _lacks_values(call: Call, body: bytes | msgspec.Raw) -> bool:
+    """Return whether values were cut out of an object, other than those that say nothing about it."""
+    return is_cut(body) and bool(why_unreadable(_readable(call, body), None))
 
 
 def _as_misfit(error: Exception) -> msgspec.DecodeError:
@@ -212,10 +226,7 @@ def _split(body: bytes) -> Page[msgspec.Raw]:
     """Return a page whose objects are not decoded; cuts too deep values, which takes long, only where there are any."""
     raw_type: Any = msgspec.Raw
     decoder: Decoder[Page[msgspec.Raw]] = _page_decoder(raw_type)
-    try:
-        return decoder.decode(body)
-    except RecursionError:
-        return decoder.decode(cut(body, outer_levels=_PAGE_LEVELS))
+    return decoder.decode(body)
 
 
 def decode_event(call: Call, line: bytes) -> WatchEvent:
@@ -224,9 +235,9 @@ def decode_event(call: Call, line: bytes) -> WatchEvent:
     Too deep values are cut.
     """
     try:
-        return decode(call, line, WatchEvent)
-    except UnexpectedObjectError:
-        return decode(call, cut(line, outer_levels=_EVENT_LEVELS), WatchEvent)
+        return _EVENT_DECODER.decode(line)
+    except msgspec.DecodeError as error:
+        raise error_from_decoding(call, error) from error
 
 
 def resource_version_of(call: Call, raw_object: msgspec.Raw) -> str:

@@ -12,7 +12,7 @@ from typing import IO, Final
 import yaml
 
 from berth_core import field_steps
-from berth_core.unreadable import MAX_DEPTH
+from berth_core.depths import MAX_DEPTH
 
 LARGEST_BYTES: Final = 4 * 1024 * 1024
 """Of a file; the API server takes objects of some 1.5 MiB."""

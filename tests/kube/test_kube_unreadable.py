@@ -95,6 +95,9 @@ KINDS: dict[str, tuple[Resource, Any, dict[str, Any]]] = {
 }
 DEPTHS = {"as deep as a decoder takes": 700, "deeper": 1_100, "as deep as the API server takes": 9_900}
 
+READING_NO_VALUES = {Pod, Node, GuardableNode, PlanHead}
+"""Types without a field that holds values of any type."""
+
 by_kind = pytest.mark.parametrize(("resource", "type_", "body"), KINDS.values(), ids=KINDS)
 by_depth = pytest.mark.parametrize("levels", DEPTHS.values(), ids=DEPTHS)
 
@@ -130,7 +133,7 @@ def test_a_list_has_a_stand_in_for_it_and_the_others_as_they_are(
     good = json.loads(nested_json(named(body, "good"), levels=1))
     server.on("GET", resource.path(), raw_page(good, named(body, "deep"), good, levels=levels))
     before, deep, after = client.list(resource, type=type_).items
-    if type_ in {Pod, Node, GuardableNode, PlanHead} and levels < 1_000:
+    if type_ in READING_NO_VALUES and levels < 1_000:
         assert head(deep) == head(before) | {"name": "deep", "uid": "u-deep"}  # what is not read may be deep
     else:
         assert is_stand_in(deep, "deep")
@@ -167,12 +170,50 @@ def test_a_single_one_comes_as_a_stand_in_or_an_error_that_is_not_repeated(
     namespace = "default" if resource.namespaced else None
     path = resource.path("deep", namespace=namespace)
     server.on("GET", path, Answer(nested_json(named(body, "deep"))))
-    if type_ is dict:
+    if type_ in READING_NO_VALUES:
+        assert not head(client.get(resource, "deep", namespace=namespace, type=type_))["unreadable"]
+    elif type_ is dict:
         assert is_stand_in(client.get(resource, "deep", namespace=namespace), "deep")
     else:
         with pytest.raises(UnexpectedObjectError, match=r"nested more than 100 levels deep$"):
             client.get(resource, "deep", namespace=namespace, type=type_)
     assert len(server.requests("GET", path)) == 1
+
+
+UNMANAGED: dict[str, tuple[Resource, Any, dict[str, Any]]] = {
+    "Pods": (PODS, Pod, as_api(pod("p", node="node-a"))),
+    "Pods without a type": (PODS, dict, as_api(pod("p", node="node-a"))),
+    "Nodes": (NODES, Node, as_api(node("n"), kind="Node")),
+    "Reservations without a type": (RESERVATIONS, dict, place({"spec": {"containers": []}})),
+    "MigrationPlans": (MIGRATION_PLANS, MigrationPlan, {"spec": {"policy": "p", "mode": "Auto"}}),
+    "DeschedulerPolicies": (DESCHEDULER_POLICIES, DeschedulerPolicy, {"spec": {"profiles": [{"name": "p"}]}}),
+}
+
+
+@by_depth
+@pytest.mark.parametrize(("resource", "type_", "body"), UNMANAGED.values(), ids=UNMANAGED)
+def test_managed_fields_say_nothing_however_deep_they_are(
+    resource: Resource, type_: Any, body: dict[str, Any], levels: int, client: KubeClient, server: ScriptedServer
+) -> None:
+    """Whoever may create an object may write any into it, and the API server keeps them."""
+    deep, namespace = named(body, "deep"), "default" if resource.namespaced else None
+    server.on("GET", resource.path(), raw_page(deep, levels=levels))
+    server.on("WATCH", resource.path(), Stream([raw_line(deep, levels)]))
+    server.on("GET", resource.path("deep", namespace=namespace), Answer(nested_json(deep, levels=levels)))
+    stop, watched = threading.Event(), []
+    for item in client.watch(resource, type=type_, stop=stop):
+        match item:
+            case Listed((listed,)):
+                watched.append(listed)
+            case Changed(changed):
+                watched.append(changed)
+                stop.set()
+            case Bookmark():
+                continue
+    got = client.get(resource, "deep", namespace=namespace, type=type_)
+    for one in (*client.list(resource, type=type_).items, *watched, got):
+        assert not head(one)["unreadable"]
+        assert head(one)["uid"] == "u-deep"
 
 
 # --- the programs
@@ -221,6 +262,21 @@ def test_the_operator_takes_in_through_kopf_one_that_is_invalid_beside_the_other
     assert verdict.reservation.phase is ReservationPhase.AVAILABLE
     assert known is not None
     assert known.verdict is None
+
+
+@by_depth
+@pytest.mark.parametrize("is_watched", [True, False], ids=["watched", "listed"])
+def test_kopf_reads_a_reservation_with_deep_managed_fields_as_any_other(
+    server: ScriptedServer, levels: int, *, is_watched: bool
+) -> None:
+    bodies = [named(place({"spec": {"containers": [{"name": "main"}]}}), name) for name in ("deep", "deeper")]
+    server.on("GET", RESERVATIONS.path(), raw_page(*bodies, levels=levels))
+    server.on("WATCH", RESERVATIONS.path(), Stream(tuple(raw_line(body, levels) for body in bodies)))
+    found = asyncio.run(read_as_kopf(server.url + RESERVATIONS.path(), is_watched=is_watched))
+    assert [(body["metadata"]["name"], "unreadable" in body["metadata"]) for body in found] == [
+        ("deep", False),
+        ("deeper", False),
+    ]
 
 
 async def read_as_kopf(url: str, *, is_watched: bool) -> list[dict[str, Any]]:
@@ -303,12 +359,25 @@ def test_one_object_of_any_kind_does_not_end_the_reading_of_the_others(
 
 def test_a_snapshot_of_the_cluster_and_its_file_name_it(cluster: Cluster, client: KubeClient) -> None:
     cluster.put(RESERVATIONS, named(DEEP_PLACE, "deep"))
-    cluster.put(PODS, named(DEEP_POD, "p"), as_api(pod("q", node="node-b")))
+    odd_pod = named(as_api(pod("p", node="node-a")), "p")
+    odd_pod["spec"]["nodeSelector"] = {"disk": DEEP}
+    cluster.put(PODS, odd_pod, as_api(pod("q", node="node-b")))
     live, stored = read_live_snapshot(client), Snapshot.from_json(dump_cluster(client))
     for snapshot in (live, stored):
         assert [bool(one.metadata.unreadable) for one in snapshot.pods] == [True, False]
         assert snapshot.pods[0].spec.node_name == "node-a"
+        assert snapshot.pods[0].metadata.unreadable.endswith("nested more than 100 levels deep")
         assert [one.metadata.unreadable[:5] for one in snapshot.reservations] == ["spec."]
+
+
+def test_a_snapshot_has_pods_with_deep_managed_fields_as_all_others(cluster: Cluster, client: KubeClient) -> None:
+    odd_pods = [named(as_api(pod(f"p{index}", node="node-a")), f"p{index}") for index in range(12)]
+    cluster.put(PODS, *odd_pods, as_api(pod("q", node="node-b")))
+    cluster.put(NODES, named(as_api(node("node-a"), kind="Node"), "node-a"), as_api(node("node-b"), kind="Node"))
+    live, stored = read_live_snapshot(client), Snapshot.from_json(dump_cluster(client))
+    for snapshot in (live, stored):
+        assert (len(snapshot.pods), len(snapshot.nodes)) == (13, 2)
+        assert [one.metadata.unreadable for one in snapshot.all_unreadable()] == []
 
 
 def test_the_service_ends_a_plan_and_refuses_a_policy_of_which_it_can_read_the_names_only(

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
 from berth_core.reservations import SlotState
-from berth_operator.admission.reviews import Admission, read_review
+from berth_operator.admission.reviews import Admission, read_pod, read_review
 from berth_operator.reservation.store.cache import Cache
 from builders import as_api, pod
 from handover_builders import PLACE_UID, place, slot
@@ -82,6 +82,18 @@ REQUESTS = st.fixed_dictionaries(
     {"uid": st.text(), "object": PODS | OWNERS | JSON, "operation": st.just("CREATE") | st.text()},
     optional={"namespace": st.just("default") | st.text(), "dryRun": st.booleans(), "options": JSON, "oldObject": JSON},
 )
+
+
+@pytest.mark.parametrize("levels", [700, 1_500, 9_900])
+def test_a_pod_with_deep_managed_fields_is_read_as_any_other(levels: int) -> None:
+    """Whoever may create a pod may send such fields: its slot is not lost by them."""
+    raw = review(as_api(pod(labels={"app": "web"})))
+    managed = b'"managedFields":[{"fieldsV1":' + b'{"a":' * levels + b"1" + b"}" * levels + b"}],"
+    odd = raw.replace(b'"labels"', managed + b'"labels"', 1)
+    assert odd != raw
+    plain_pod, odd_pod = (read_pod(read_review(body).request) for body in (raw, odd))
+    assert plain_pod is not None
+    assert odd_pod == plain_pod
 
 
 def _joined(base: Any, odd: Any) -> Any:

@@ -286,7 +286,9 @@ class _Promise:
 Review = Callable[[AdmissionReview], Awaitable[Answer]]
 """Answers the reviews of a path."""
 
-_DECODER: Final = Decoder(AdmissionReview)
+_REVIEW_LEVELS: Final = 2
+"""How much deeper an object is nested in a review."""
+_DECODER: Final = Decoder(AdmissionReview, outer_levels=_REVIEW_LEVELS)
 _POD_DECODER: Final = Decoder(Pod)
 
 
@@ -294,7 +296,7 @@ def read_review(raw: bytes) -> AdmissionReview:
     """Decode a review; raises InputError for anything else."""
     try:
         review = _DECODER.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise InputError("body", str(error), "an AdmissionReview") from error
     if review.kind != "AdmissionReview" or review.api_version != "admission.k8s.io/v1":
         raise InputError("kind", f"{review.api_version} {review.kind}", "admission.k8s.io/v1 AdmissionReview")
@@ -463,7 +465,7 @@ def read_pod(request: AdmissionRequest) -> Pod | None:
     """
     try:
         pod = _POD_DECODER.decode(request.object)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=request.namespace))
 

@@ -16,7 +16,7 @@ import kopf
 import msgspec
 import structlog
 
-from berth_core.unreadable import MAX_DEPTH
+from berth_core.depths import MAX_DEPTH
 from berth_kube import PROMPT_WATCH, RESERVATIONS, Call, decode_event, decode_item, decode_page
 from berth_operator import telemetry
 from berth_operator.runtime.app import App
@@ -280,7 +280,8 @@ def readable_line(line: bytes) -> bytes:
         return line
     event = decode_event(_WATCH, line)
     body = decode_item(_WATCH, event.object, dict)
-    if "unreadable" not in (body.get("metadata") or {}):
+    metadata = body.get("metadata") or {}
+    if "managedFields" in metadata and "unreadable" not in metadata:  # they are left out with what is too deep
         return line
     return msgspec.json.encode({"type": event.type, "object": body})
 

@@ -145,7 +145,7 @@ def choose_victims(body: bytes, namespace: str) -> Victims:
         candidates = decode_json(body, _Candidates).evictees
         tasks = [(raw, decode_json(raw, _Task)) for raw in candidates]
         spared = [raw for raw, task in tasks if task.pod is None or not _is_placeholder(task.pod, namespace)]
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
     return Victims(ABSTAIN) if len(spared) == len(candidates) else Victims(PERMIT, tuple(spared))
 
@@ -160,7 +160,7 @@ def vote_on_job(body: bytes, has_slot: HasSlot, awaits: Awaits, namespace: str) 
     """
     try:
         job = decode_json(body, _JobRequest).job or _Job()
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
     pods = [task.pod for task in job.tasks.values() if task.pod is not None]
     if pods and all(_is_placeholder(pod, namespace) and awaits(_reservation_of(pod)) for pod in pods):
@@ -181,7 +181,7 @@ def judge_queue(body: bytes, held_in: HeldIn) -> Overuse:
         volcano_queue = queue.queue or _QueueObject()
         capability = ResourceAmounts.from_quantities(volcano_queue.spec.capability)
         allocated = ResourceAmounts.from_quantities(volcano_queue.status.allocated)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
     held_for_queue = held_in(queue.name)
     amounts_used = allocated.plus(held_for_queue.amounts)

@@ -73,6 +73,27 @@ def test_victims_are_the_candidates_that_hold_no_place(body: bytes, want: dict[s
     assert msgspec.json.decode(msgspec.json.encode(answer)) == want
 
 
+def deep_candidate(levels: int) -> bytes:
+    """A task whose pod has such managed fields as whoever may create it may write."""
+    raw = msgspec.json.encode(candidate("deep"))
+    return raw.replace(
+        b'"name"', b'"managedFields":[{"fieldsV1":' + b'{"a":' * levels + b"1" + b"}" * levels + b'}],"name"', 1
+    )
+
+
+@pytest.mark.parametrize("levels", [50, 700, 1_500, 9_900])
+def test_a_pod_with_deep_managed_fields_is_a_candidate_as_any_other(levels: int) -> None:
+    evictees = b",".join([msgspec.json.encode(HELD), deep_candidate(levels), msgspec.json.encode(OTHER)])
+    answer = choose_victims(b'{"evictees":[' + evictees + b"]}", OURS)
+    assert answer.status == 1
+    assert [b'"name":"deep"' in raw for raw in map(bytes, answer.victims)] == [True, False]
+    assert msgspec.json.decode(bytes(answer.victims[1])) == OTHER
+    alone = choose_victims(b'{"evictees":[' + deep_candidate(levels) + b"]}", OURS)
+    assert (alone.status, alone.victims) == (0, ())
+    member_of_job = b'{"job":{"MinAvailable":1,"Tasks":{"uid":' + deep_candidate(levels) + b"}}}"
+    assert vote_on_job(member_of_job, has_slot, awaits, OURS).status == 0
+
+
 NO_REQUESTS = {
     "no JSON": b"hello",
     "nothing": b"",

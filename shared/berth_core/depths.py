@@ -1,0 +1,87 @@
+"""How deeply JSON may be nested, and cutting out what is nested more deeply.
+
+Every decoder recurses, and refuses what is nested as deeply as Python may call; the API server stores ten times that.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+MAX_DEPTH: Final = 100
+"""Maximum nesting of an object; a pod's own fields are at most 20 levels deep."""
+
+CUT: Final = "\0nested too deeply"
+"""Replacement of a value that was cut off; API objects have no such text."""
+_RAW_CUT: Final = b'"\\u0000nested too deeply"'
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|[\[\]{}]', re.DOTALL)
+
+
+def is_too_deep(value: object) -> bool:
+    """Return whether a decoded object is deeper than `MAX_DEPTH`; does not recurse."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list | tuple | _Struct)
+        ]
+        if not level:
+            return False
+    return True
+
+
+_Struct = msgspec.Struct
+
+
+def _inside(value: object) -> Iterable[object]:
+    """Yield the direct children of a container."""
+    match value:
+        case dict():
+            return value.values()
+        case list() | tuple():
+            return value
+        case _Struct():
+            return msgspec.structs.astuple(value)
+        case _:
+            return ()
+
+
+def cut(raw: bytes, *, outer_levels: int = 0) -> bytes:
+    """Cut too deeply nested values out of JSON.
+
+    Cuts values below `MAX_DEPTH` and `outer_levels` more; a mark replaces each. Runs in one pass without a stack; text
+    that is no JSON comes out as no JSON.
+    """
+    deepest = MAX_DEPTH + outer_levels
+    kept_parts: list[bytes] = []
+    depth = kept_until = 0
+    for token in _TOKEN.finditer(raw):
+        match raw[token.start()]:
+            case 0x5B | 0x7B:  # [ {
+                depth += 1
+                if depth == deepest + 1:
+                    kept_parts += (raw[kept_until : token.start()], _RAW_CUT)
+                    kept_until = len(raw)
+            case 0x5D | 0x7D:  # ] }
+                if depth == deepest + 1:
+                    kept_until = token.end()
+                depth -= 1
+    return b"".join((*kept_parts, raw[kept_until:]))
+
+
+def is_cut(raw: bytes | str | msgspec.Raw) -> bool:
+    """Return whether values were cut out of JSON."""
+    return _RAW_CUT in (raw.encode() if isinstance(raw, str) else bytes(raw))
+
+
+def has_cut(value: object) -> bool:
+    """Return whether a decoded value has one that was cut out of its JSON; does not recurse.
+
+    What is not decoded yet, `msgspec.Raw`, does not count.
+    """
+    level: list[object] = [value]
+    while level:
+        if CUT in (inner for inner in level if isinstance(inner, str)):
+            return True
+        level = [inner for outer in level for inner in _inside(outer)]
+    return False
