@@ -40,7 +40,8 @@ class ProblemKind(StrEnum):
         return member
 
     MALFORMED = "malformed-request", HTTPStatus.BAD_REQUEST
-    """The request is no HTTP or no JSON, or has both Content-Length and Transfer-Encoding."""
+    """The request is no HTTP or no JSON, or programs read it differently: it has two lengths, a header that goes on in
+    the next line, a line without a carriage return, a key twice in one object, or another encoding than UTF-8."""
     UNAUTHENTICATED = "unauthenticated", HTTPStatus.UNAUTHORIZED
     """The request has no token, or one that the cluster does not know; WWW-Authenticate says how to send one."""
     FORBIDDEN = "forbidden", HTTPStatus.FORBIDDEN
@@ -50,7 +51,7 @@ class ProblemKind(StrEnum):
     METHOD_NOT_ALLOWED = "method-not-allowed", HTTPStatus.METHOD_NOT_ALLOWED
     """The path takes other methods; the header Allow lists them."""
     TOO_SLOW = "request-too-slow", HTTPStatus.REQUEST_TIMEOUT
-    """Headers or body were not complete within 10 seconds."""
+    """Headers or body were not complete within 10 seconds, or the body came slower than 4 KiB a second."""
     CONFLICT = "conflict", HTTPStatus.CONFLICT
     """The plan is over, in another phase or not the one that was looked at, the policy invalid, a node not cordoned, or
     the key another request's."""

@@ -8,10 +8,17 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth_descheduler.api.authentication import Authority
+from berth_descheduler.api.json_bodies import require_plain_json
+from berth_descheduler.api.needed_rights import needed_right
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, fault
-from berth_descheduler.api.request_limits import Admission, Ticket
+from berth_descheduler.api.request_limits import Admission, Ticket, caller_of
 from berth_descheduler.api.settings import RestLimits, RestSettings
 from berth_kube import Subject
+
+AUTHENTICATED: Final = "authenticated"
+"""The key of a request's state that says that its caller is known."""
+GONE: Final = "gone"
+"""The key of a request's state that says that its connection has ended."""
 
 PROTECTED: Final = "/v1/"
 """Paths below this need a token that the cluster knows."""
@@ -76,7 +83,8 @@ class RequestGuard:
         require_one_length(scope)
         if not scope["path"].startswith(PROTECTED):
             async with self._admission.unauthenticated_request(peer_of(scope)):
-                await self._work(scope, receive, send, ())
+                _require_peer(scope)
+                await self._answer_anyone(scope, receive, send)
             return
         authorization = header_values(scope, b"authorization")
         if not self._authority.is_caller(authorization):
@@ -85,34 +93,69 @@ class RequestGuard:
                 self._admission.unauthenticated_request(peer_of(scope)),
                 asyncio.timeout(self._times.request_seconds),
             ):
+                _require_peer(scope)
                 await self._authority.identify(authorization)
-        await self._work(scope, receive, send, authorization)
+        await self._answer_caller(scope, receive, send, authorization)
 
-    async def _work(self, scope: Scope, receive: "_RequestBody", send: Send, authorization: Sequence[str]) -> None:
-        """Answer a request within its limits; one without authorization has no caller."""
-        with self._admission.request() as ticket:
-            async with asyncio.timeout(self._times.request_seconds) as deadline:
+    async def _answer_anyone(self, scope: Scope, receive: "_RequestBody", send: Send) -> None:
+        """Answer a request that needs no caller."""
+        async with asyncio.timeout(self._times.request_seconds) as deadline:
+            with self._admission.visit() as ticket:
+                scope["state"]["context"] = RequestContext(ticket, deadline)
+                body = await self._read_body(scope, receive)
+                ticket.take_place()
+                await self._app(scope, _replayed(body, receive), send)
+
+    async def _answer_caller(
+        self, scope: Scope, receive: "_RequestBody", send: Send, authorization: Sequence[str]
+    ) -> None:
+        """Answer a request within the limits of its caller.
+
+        It takes a place among all only once its caller may do this and its body is there: a caller without a right, or
+        one that sends slowly, holds none.
+        """
+        async with asyncio.timeout(self._times.request_seconds) as deadline:
+            with self._admission.visit() as ticket:
                 context = RequestContext(ticket, deadline, authorization=authorization)
                 scope["state"]["context"] = context
-                if authorization:
-                    context.subject = await self._authority.identify(authorization)
-                    ticket.name(context.subject.user)
+                context.subject = await self._authority.identify(authorization)
+                scope["state"][AUTHENTICATED] = True
+                ticket.name(caller_of(context.subject.user))
+                right = needed_right(scope["method"], scope["path"])
+                if right is not None:
+                    await self._authority.require(context.subject, right)
                 body = await self._read_body(scope, receive)
+                ticket.take_place()
                 await self._app(scope, _replayed(body, receive), send)
 
     async def _read_body(self, scope: Scope, receive: "_RequestBody") -> bytes:
         """Return the body; raises `ProblemError` if too large, too slow or not JSON."""
         if not has_body(scope):
             return b""
-        try:
-            async with asyncio.timeout(self._times.body_seconds):
-                body = await _read(receive, self._limits.body_bytes)
-        except TimeoutError as error:
-            text = f"the body was not complete within {self._times.body_seconds:g} s"
-            raise ProblemError(ProblemKind.TOO_SLOW, text) from error
+        body = await self._read_in_time(receive)
         if body and scope["method"] in _BODY_METHODS:
             require_json(scope)
+            require_plain_json(body)
         return body
+
+    async def _read_in_time(self, receive: "_RequestBody") -> bytes:
+        """Return the body, all of which comes in time and no slower than the least rate; raises `ProblemError`."""
+        begun_at = asyncio.get_running_loop().time()
+        rate = self._limits.body_bytes_per_second
+        end = begun_at + self._times.body_seconds
+        body = bytearray()
+        is_whole = False
+        while not is_whole:
+            next_by = begun_at + self._times.body_grace_seconds + len(body) / rate
+            try:
+                async with asyncio.timeout_at(min(end, next_by)):
+                    message = await receive()
+            except TimeoutError as error:
+                slow_text = f"the body came slower than {rate} bytes a second"
+                late_text = f"the body was not complete within {self._times.body_seconds:g} s"
+                raise ProblemError(ProblemKind.TOO_SLOW, slow_text if next_by < end else late_text) from error
+            is_whole = _take_in(message, body, self._limits.body_bytes)
+        return bytes(body)
 
     def _too_long(self) -> ProblemError:
         return ProblemError(ProblemKind.TIMED_OUT, f"there was no answer within {self._times.request_seconds:g} s")
@@ -208,17 +251,20 @@ def _announced_bytes(scope: Scope) -> int:
     return next((int(value) for value in header_values(scope, b"content-length") if value.isdecimal()), 0)
 
 
-async def _read(receive: _RequestBody, most: int) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise _GoneError
-        body += message.get("body", b"")
-        if len(body) > most:
-            raise _too_large(most, "more")
-        if not message.get("more_body", False):
-            return bytes(body)
+def _take_in(message: Message, body: bytearray, most: int) -> bool:
+    """Add a part to a body and return whether it is the last one; raises `ProblemError` if there is too much."""
+    if message["type"] != "http.request":
+        raise _GoneError
+    body += message.get("body", b"")
+    if len(body) > most:
+        raise _too_large(most, "more")
+    return not message.get("more_body", False)
+
+
+def _require_peer(scope: Scope) -> None:
+    """Leave a request whose connection has made room for another one while it waited."""
+    if scope["state"].get(GONE, False):
+        raise _GoneError
 
 
 def _too_large(most: int, length: str) -> ProblemError:
@@ -232,7 +278,9 @@ async def _drained(scope: Scope, receive: _RequestBody, most: int) -> bool:
         return False
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):
-            await _read(receive, most)
+            body = bytearray()
+            while not _take_in(await receive(), body, most):
+                pass
     except (TimeoutError, ProblemError, _GoneError):
         return False
     return True

@@ -1,6 +1,7 @@
 """How much is asked at once: limits on requests and streams, and on their rate."""
 
 import asyncio
+import re
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -12,6 +13,16 @@ from berth_descheduler.api.problems import overloaded, too_many
 from berth_descheduler.api.settings import RestLimits, RestTimes
 
 _STREAM_RETRY_SECONDS: Final = 10
+_SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):[^:]+")
+
+
+def caller_of(user: str) -> str:
+    """Return the name under which a user's requests are counted.
+
+    Who may make one ServiceAccount in a namespace may make many: they count as one, under the name of their group.
+    """
+    match = _SERVICE_ACCOUNT.fullmatch(user)
+    return user if match is None else f"system:serviceaccounts:{match[1]}"
 
 
 class _ConcurrencyLimit:
@@ -38,13 +49,15 @@ class _ConcurrencyLimit:
             raise too_many(text, self._retry_seconds)
         self._taken[caller] += 1
 
-    def leave(self, caller: str | None) -> None:
-        """Count one less, also for its caller."""
+    def leave(self) -> None:
+        """Count one less."""
         self.open -= 1
-        if caller is not None:
-            self._taken[caller] -= 1
-            if not self._taken[caller]:
-                del self._taken[caller]
+
+    def forget(self, caller: str) -> None:
+        """Count one less for a caller."""
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]
 
 
 @dataclass(slots=True)
@@ -143,30 +156,42 @@ class Admission:
         return self._unauthenticated.place(peer)
 
     @contextmanager
-    def request(self) -> Iterator["Ticket"]:
-        """Hold a place for one request; raises `ProblemError` if there is none."""
-        self._requests.enter()
+    def visit(self) -> Iterator["Ticket"]:
+        """Count a request for its caller and, once it can be worked on, among all; nothing of it yet."""
         ticket = Ticket(self._requests, self._streams, self._bucket)
         try:
             yield ticket
         finally:
             ticket.end()
 
+    @contextmanager
+    def request(self) -> Iterator["Ticket"]:
+        """Hold a place for one request; raises `ProblemError` if there is none."""
+        with self.visit() as ticket:
+            ticket.take_place()
+            yield ticket
+
 
 class Ticket:
-    """The place of one request, or of the stream it becomes."""
+    """What one request counts for, or the stream it becomes."""
 
     def __init__(self, requests: _ConcurrencyLimit, streams: _ConcurrencyLimit, bucket: _TokenBucket) -> None:
-        self._place = requests
+        self._counted = requests
         self._streams = streams
         self._bucket = bucket
         self._caller: str | None = None
+        self._has_place = False
 
     def name(self, caller: str) -> None:
         """Count the request for its caller; raises `ProblemError` at a limit."""
         self._bucket.take(caller)
-        self._place.name(caller)
+        self._counted.name(caller)
         self._caller = caller
+
+    def take_place(self) -> None:
+        """Count the request among all that are worked on; raises `ProblemError` at the limit."""
+        self._counted.enter()
+        self._has_place = True
 
     def become_stream(self) -> None:
         """Take the place of a stream instead; raises `ProblemError` if none is free."""
@@ -176,10 +201,14 @@ class Ticket:
             if caller is not None:
                 streams.name(caller)
         except BaseException:
-            streams.leave(None)
+            streams.leave()
             raise
-        self._place.leave(caller)
-        self._place = streams
+        self.end()
+        self._counted, self._caller, self._has_place = streams, caller, True
 
     def end(self) -> None:
-        self._place.leave(self._caller)
+        if self._has_place:
+            self._counted.leave()
+        if self._caller is not None:
+            self._counted.forget(self._caller)
+        self._has_place, self._caller = False, None

@@ -23,6 +23,8 @@ from berth_core import Clock, InputError, SystemClock
 from berth_descheduler import telemetry
 from berth_descheduler.api.app import Application
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, overloaded
+from berth_descheduler.api.request_guard import AUTHENTICATED, GONE
+from berth_descheduler.api.request_heads import fault_in_head
 from berth_descheduler.api.settings import RestSettings, RestTimes
 from berth_descheduler.options import option_of, with_options
 from berth_kube import ClientSettings, KubeClient, connect
@@ -130,15 +132,19 @@ class TimeoutProtocol(H11Protocol):
         self._idle_since = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the request timer; beyond a limit, refuse the longest idle connection."""
+        """Start the request timer; beyond a limit, refuse the connection that has waited longest.
+
+        One whose caller is not known yet waits like one that has asked nothing: otherwise callers without a token would
+        close the interface to all newcomers.
+        """
         super().connection_made(transport)
         self._start_request_timer()
         surplus, text = self._surplus()
         if surplus:
-            idle_connections = [
-                connection for connection in surplus if connection is not self and not connection.is_working
+            waiting_connections = [
+                connection for connection in surplus if connection is not self and not connection.is_at_work
             ]
-            refused_connection = min(idle_connections, key=lambda connection: connection.idle_since, default=self)
+            refused_connection = min(waiting_connections, key=lambda connection: connection.idle_since, default=self)
             refused_connection.refuse(text)
 
     @property
@@ -147,7 +153,14 @@ class TimeoutProtocol(H11Protocol):
         return self._idle_since
 
     @property
+    def is_at_work(self) -> bool:
+        """Return whether a request of a known caller is being answered."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and self.is_working and bool(cycle.scope["state"].get(AUTHENTICATED, False))
+
+    @property
     def is_working(self) -> bool:
+        """Return whether a request is being answered, or waits for it."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
@@ -171,16 +184,23 @@ class TimeoutProtocol(H11Protocol):
         (busiest_peer, _), *_ = peers.most_common(1)
         text = f"{self.limits.connections} connections are open, which is the most"
         connections_of_busiest = [connection for connection in open_connections if connection.peer == busiest_peer]
-        # The newcomer is idle; if all connections of that address are busy, any other idle one makes room.
+        # The newcomer waits; if all connections of that address are at work, any other that waits makes room.
         return (
             connections_of_busiest
-            if any(not connection.is_working for connection in connections_of_busiest if connection is not self)
+            if any(not connection.is_at_work for connection in connections_of_busiest if connection is not self)
             else open_connections
         ), text
 
     @property
     def peer(self) -> str:
         return self.client[0] if self.client else ""
+
+    def handle_events(self) -> None:
+        """Handle what was received, unless the head of the next request could be read in two ways."""
+        if self.conn.their_state is h11.IDLE and (fault := fault_in_head(bytes(self.conn.trailing_data[0]))):
+            self._refuse(ProblemError(ProblemKind.MALFORMED, f"{fault}: it does not follow HTTP/1.1"))
+            return
+        super().handle_events()
 
     def data_received(self, data: bytes) -> None:
         """Handle input; after the headers, the body has its own limit."""
@@ -196,7 +216,10 @@ class TimeoutProtocol(H11Protocol):
             self._abort_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers."""
+        """Stop the timers; a request that still waits to be looked at is not looked at any more."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None:
+            cycle.scope["state"][GONE] = True
         self._stop_request_timer()
         self._stop_write_timer()
         super().connection_lost(exc)

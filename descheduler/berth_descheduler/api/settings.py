@@ -15,6 +15,9 @@ class RestLimits:
     body_bytes: int = 64 * 1024
     """The largest body of a request."""
 
+    body_bytes_per_second: int = 4 * 1024
+    """How fast a body comes at least, on average and after `body_grace_seconds`."""
+
     drained_bytes: int = 1024 * 1024
     """How much of a body that is too large is read and dropped, so that its sender reads the answer."""
 
@@ -40,10 +43,10 @@ class RestLimits:
     """The same for one address."""
 
     requests: int = 32
-    """Requests that are worked on at once, streams not counted."""
+    """Requests that are worked on at once; streams are not counted, nor requests whose body has not come yet."""
 
     requests_per_caller: int = 8
-    """The same for one caller."""
+    """Requests of one caller at once, with those whose body has not come yet."""
 
     rate_per_second: float = 20.0
     """Sustained rate of one caller's requests."""
@@ -80,6 +83,9 @@ class RestTimes:
 
     body_seconds: float = 10.0
     """From the headers until the body is complete."""
+
+    body_grace_seconds: float = 3.0
+    """From the headers until a body has to come at the least rate."""
 
     idle_seconds: float = 15.0
     """Between two requests on one connection."""

@@ -1,0 +1,29 @@
+"""What the head of a request may not have, although the HTTP library takes it.
+
+A proxy in front and this service have to agree on where a request ends. What programs read differently, lines that end
+without a carriage return, headers that go on in the next line, and lengths that are given twice, is refused.
+"""
+
+import re
+from typing import Final
+
+_END: Final = b"\r\n\r\n"
+_BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
+_BARE_RETURN: Final = re.compile(rb"\r(?!\n|\Z)")
+_CONTINUED_LINE: Final = re.compile(rb"\r\n[ \t]")
+_LENGTH: Final = re.compile(rb"\r\ncontent-length[ \t]*:([^\r\n]*)", re.IGNORECASE)
+
+
+def fault_in_head(received: bytes) -> str:
+    """Return what is wrong with the head of a request, as far as it has been received; "" for nothing."""
+    head = received.partition(_END)[0]
+    lengths = _LENGTH.findall(head)
+    if _BARE_LINE_FEED.search(head):
+        return "a line of the head ends without a carriage return"
+    if _BARE_RETURN.search(head):
+        return "the head has a carriage return within a line"
+    if _CONTINUED_LINE.search(head):
+        return "a header goes on in the next line"
+    if len(lengths) > 1 or any(b"," in length for length in lengths):
+        return "there are two values of Content-Length"
+    return ""
