@@ -531,6 +531,20 @@ def test_what_is_no_certificate_is_named(tmp_path: Path, files: dict[str, Path])
         Certificate(files["certificate"], files["authority"])
 
 
+def test_the_interface_listens_on_both_families(cluster: ReviewingCluster, files: dict[str, Path]) -> None:
+    everywhere = RestSettings(host="::", certificate=files["certificate"], key=files["key"])
+    context = ssl.create_default_context(cafile=files["authority"])
+    with serving(cluster, everywhere) as url:
+        port = int(url.removeprefix("https://[::]:"))
+        for address in ("127.0.0.1", "::1"):
+            with (
+                socket.create_connection((address, port), timeout=60) as plain,
+                context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+            ):
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: berth\r\nConnection: close\r\n\r\n")
+                assert connection.recv(12) == b"HTTP/1.1 404"
+
+
 def test_an_address_that_is_taken_is_named(cluster: ReviewingCluster) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         taken = RestSettings(port=other.getsockname()[1])

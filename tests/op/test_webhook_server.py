@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 from cryptography import x509
+from yarl import URL
 
 from api_server_in_memory import ApiServerInMemory, error
 from berth_core.errors import InputError
@@ -473,3 +474,16 @@ def test_how_the_api_server_reaches_the_webhook(settings: WebhookSettings, want:
     )
     assert config.pop("caBundle")
     assert config == want
+
+
+@pytest.mark.asyncio
+async def test_the_webhook_listens_on_both_families() -> None:
+    async with running_server(host="::") as (server, keeper):
+        context = trusting(keeper)
+        context.check_hostname = False
+        headers = {"Content-Type": "application/json"}
+        path = URL(server.client_config()["url"]).path
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), headers=headers) as session:
+            for address in ("127.0.0.1", "[::1]"):
+                async with session.post(f"https://{address}:{server.port}{path}", data=OWNER) as answer:
+                    assert answer.status == 200

@@ -32,12 +32,16 @@ OWNER = review(as_api(pod(labels={"app": "web"})))
 
 
 @asynccontextmanager
-async def running_server(admission: Admission | None = None) -> AsyncIterator[tuple[WebhookServer, CertificateManager]]:
+async def running_server(
+    admission: Admission | None = None, *, host: str = "127.0.0.1"
+) -> AsyncIterator[tuple[WebhookServer, CertificateManager]]:
     cache = Cache(lambda _key: None)
     cache.put_reservation(place(slot(SlotState.HELD)))
     keeper = CertificateManager(ApiServerInMemory().as_client(), SETTINGS)
     keeper.refresh(datetime.now(UTC))
-    server = WebhookServer(admission or Admission(cache), keeper, SETTINGS)
+    server = WebhookServer(
+        admission or Admission(cache), keeper, OperatorSettings(webhook=WebhookSettings(host=host, port=0))
+    )
     await server.start()
     try:
         yield server, keeper

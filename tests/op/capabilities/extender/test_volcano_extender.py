@@ -361,3 +361,17 @@ def test_an_address_without_a_port_is_told_in_one_line() -> None:
     result = CliRunner().invoke(main, ("--volcano-extender-address", "localhost"))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--volcano-extender-address is 'localhost'" in result.stderr
+
+
+@pytest.mark.asyncio
+async def test_the_extender_listens_on_both_families() -> None:
+    extender = VolcanoExtender(("::", 0), OURS, has_slot=has_slot, awaits=awaits, held_in=held_in)
+    await extender.start()
+    try:
+        port = int(extender.address.removeprefix("[::]:"))
+        async with aiohttp.ClientSession() as session:
+            for address in ("127.0.0.1", "[::1]"):
+                async with session.post(f"http://{address}:{port}/{OVERUSED}", data=b"hello") as answer:
+                    assert answer.status == 200
+    finally:
+        await extender.stop()
