@@ -19,6 +19,7 @@ from berth_core import (
     FENCE_LABEL,
     STANDING_FENCE_LABEL,
     BerthError,
+    ControllerRevision,
     CSINode,
     GatedQueue,
     InputError,
@@ -26,6 +27,7 @@ from berth_core import (
     MigrationPlan,
     Namespace,
     Node,
+    PermanentError,
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
@@ -49,6 +51,7 @@ from berth_core import (
 from berth_core.labels import LEADER_WORKER_SET_LABEL
 from berth_core.snapshot import ObjectKind, RawObject
 from berth_kube import (
+    CONTROLLER_REVISIONS,
     CSI_NODES,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -153,6 +156,7 @@ _WRITTEN: Final = (
     DAEMON_SETS,
     REPLICATION_CONTROLLERS,
     LEADER_WORKER_SETS,
+    CONTROLLER_REVISIONS,
     SERVICES,
     HORIZONTAL_POD_AUTOSCALERS,
     RESOURCE_QUOTAS,
@@ -186,6 +190,11 @@ _OF_SURGES: Final[Mapping[Resource | tuple[Resource, ...], SnapshotKind]] = {
 """Kinds without which only is not known which pods can surge, for an account that may not list them."""
 
 _OF_FENCES: Final = frozenset({FENCE_LABEL, STANDING_FENCE_LABEL})
+
+_OF_OWNERS: Final[Mapping[Resource | tuple[Resource, ...], SnapshotKind]] = {
+    CONTROLLER_REVISIONS: SnapshotKind.CONTROLLER_REVISIONS,
+}
+"""Kinds without which pods stay whose replacement is not known, for an account that may not list them."""
 
 T = TypeVar("T")
 
@@ -279,6 +288,7 @@ def read_live_snapshot(client: KubeClient, own_namespace: str = "", beside: Iter
             **_read_fields(client, _RULES),
             reservations=reservations,
             workloads=workloads.result(),
+            controller_revisions=tuple(_read_revisions(client, workloads.result())),
             **volumes.result(),
             **gangs.result(),
             **queues.result(),
@@ -360,6 +370,19 @@ def _read_makers(client: KubeClient, pods: Iterable[Pod] = ()) -> tuple[Workload
         with suppress(ForbiddenError):
             makers += _list_workloads(client, kind)
     return tuple(makers)
+
+
+def _read_revisions(client: KubeClient, workloads: Iterable[Workload]) -> Iterator[ControllerRevision]:
+    """Yield the revisions from which StatefulSets make pods beside the one that their template is; these are few."""
+    for workload in workloads:
+        if workload.keeps_pods_of_current_revision:
+            with suppress(PermanentError):  # one that is gone or cannot be read is not known
+                yield client.get(
+                    CONTROLLER_REVISIONS,
+                    workload.status.current_revision,
+                    namespace=workload.metadata.namespace,
+                    type=ControllerRevision,
+                )
 
 
 def _read_fields(client: KubeClient, fields: Mapping[str, tuple[Resource, type[Any]]]) -> dict[str, Any]:
@@ -464,7 +487,7 @@ def dump_cluster(client: KubeClient, beside: Iterable[ObjectKind] = ()) -> bytes
         except ForbiddenError:
             if kind == LEADER_WORKER_SETS:
                 continue
-            left_out = {**_OF_QUEUES, **_OF_SURGES}.get(kind)
+            left_out = {**_OF_QUEUES, **_OF_SURGES, **_OF_OWNERS}.get(kind)
             if left_out is None or kind == NAMESPACES:
                 raise
             kinds.remove(left_out)

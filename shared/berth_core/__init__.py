@@ -356,6 +356,7 @@ from berth_core.snapshot import (
 )
 from berth_core.snapshot_kinds import SnapshotKind, kubectl_command, parse_kinds
 from berth_core.storage import (
+    ControllerRevision,
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -426,7 +427,7 @@ __all__ = [
     "Achieved", "ActiveOccurrence", "Affinity",
     "BerthError",
     "CSINode", "Capacity", "Clock", "ClockDeadline", "Condition", "ConditionType", "Container", "ContainerPort",
-    "ContainerStatus",
+    "ContainerStatus", "ControllerRevision",
     "Deadline", "DeschedulerPolicy", "DeschedulerPolicySpec", "DeschedulerPolicyStatus", "DurationError",
     "EffectiveReason", "Enforcement",
     "Fence", "FragmentationStatus", "FreedMarks", "FreedTaint",

@@ -54,6 +54,7 @@ from berth_core.snapshot_kinds import (
     unread_kinds,
 )
 from berth_core.storage import (
+    ControllerRevision,
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -100,6 +101,7 @@ Listed: TypeAlias = (
     | StorageClass
     | CSINode
     | VolumeAttachment
+    | ControllerRevision
     | PriorityClass
     | Namespace
     | Reservation
@@ -129,6 +131,7 @@ _TYPES: Final[Mapping[tuple[str, str], type[Listed]]] = {
     ("apps/v1", "StatefulSet"): Workload,
     ("apps/v1", "Deployment"): Workload,
     ("apps/v1", "DaemonSet"): Workload,
+    ("apps/v1", "ControllerRevision"): ControllerRevision,
     ("batch/v1", "Job"): Workload,
     ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): Workload,
     (RESERVATION_API_VERSION, RESERVATION_KIND): Reservation,
@@ -402,6 +405,7 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
     StorageClass: "storage_classes",
     CSINode: "csi_nodes",
     VolumeAttachment: "volume_attachments",
+    ControllerRevision: "controller_revisions",
     PriorityClass: "priority_classes",
     Namespace: "namespaces",
     Reservation: "reservations",
@@ -431,6 +435,8 @@ class Snapshot:
     storage_classes: tuple[StorageClass, ...] = ()
     csi_nodes: tuple[CSINode, ...] = ()
     volume_attachments: tuple[VolumeAttachment, ...] = ()
+    controller_revisions: tuple[ControllerRevision, ...] = ()
+    """Of a live cluster only those from which StatefulSets make pods that their own template does not describe."""
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     reservations: tuple[Reservation, ...] = ()

@@ -33,6 +33,7 @@ class SnapshotKind(StrEnum):
     REPLICA_SETS = "replicasets.apps"
     STATEFUL_SETS = "statefulsets.apps"
     DAEMON_SETS = "daemonsets.apps"
+    CONTROLLER_REVISIONS = "controllerrevisions.apps"
     JOBS = "jobs.batch"
     REPLICATION_CONTROLLERS = "replicationcontrollers"
     SERVICES = "services"
@@ -128,6 +129,9 @@ _NEEDS: Final[Mapping[SnapshotKind, _Need]] = {
     SnapshotKind.REPLICA_SETS: _Need("apps", "ReplicaSet", _made_by("ReplicaSet", "apps"), _WHOLE),
     SnapshotKind.STATEFUL_SETS: _Need("apps", "StatefulSet", _made_by("StatefulSet", "apps"), _WHOLE),
     SnapshotKind.DAEMON_SETS: _Need("apps", "DaemonSet", _no_pod, _NO_SURGE),
+    SnapshotKind.CONTROLLER_REVISIONS: _Need(
+        "apps", "ControllerRevision", _no_pod, "that a StatefulSet's pods of another revision than their next stay"
+    ),
     SnapshotKind.REPLICATION_CONTROLLERS: _Need("", "ReplicationController", _no_pod, _NO_SURGE),
     SnapshotKind.SERVICES: _Need("", "Service", _no_pod, _NO_SURGE),
     SnapshotKind.AUTOSCALERS: _Need("autoscaling", "HorizontalPodAutoscaler", _no_pod, _NO_SURGE),

@@ -1,7 +1,11 @@
 """The used parts of the storage API: claims, volumes and attachments."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import ValidationError
+
+from berth_core.decoding import convert
 from berth_core.objects import (
     ApiStruct,
     LabelSelector,
@@ -225,6 +229,26 @@ class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: tuple[PodCondition, ...] = ()
 
 
+class ControllerRevision(ApiStruct, frozen=True, kw_only=True):
+    """What a StatefulSet, a DaemonSet or another controller was; `data` is in the form of that controller."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    revision: int = 0
+    data: Mapping[str, Any] = {}
+
+    @property
+    def template(self) -> PodTemplate | None:
+        """Return the pod template that a StatefulSet keeps as a patch of its spec, None if there is none to read."""
+        spec = self.data.get("spec")
+        template = spec.get("template") if isinstance(spec, dict) else None
+        if not isinstance(template, dict):
+            return None
+        try:
+            return convert({key: field for key, field in template.items() if key != "$patch"}, PodTemplate)
+        except ValidationError:
+            return None
+
+
 DEPLOYMENT_KIND: Final = ("apps", "Deployment")
 REPLICA_SET_KIND: Final = ("apps", "ReplicaSet")
 STATEFUL_SET_KIND: Final = ("apps", "StatefulSet")
@@ -249,6 +273,13 @@ class Workload(ApiStruct, frozen=True, kw_only=True):
     def group_kind(self) -> tuple[str, str]:
         """Return API group and kind; the core group is ""."""
         return api_group(self.api_version), self.kind
+
+    @property
+    def keeps_pods_of_current_revision(self) -> bool:
+        """Return whether a StatefulSet makes some pods from the revision before its template."""
+        strategy, status = self.spec.update_strategy, self.status
+        partition = strategy.rolling_update.partition if strategy is not None and strategy.rolling_update else None
+        return bool(partition and status.current_revision) and status.current_revision != status.update_revision
 
     @property
     def controller(self) -> OwnerReference | None:

@@ -22,6 +22,7 @@ _CORE: Final = {
     "Deployment": "/apis/apps/v1/deployments",
     "ReplicaSet": "/apis/apps/v1/replicasets",
     "StatefulSet": "/apis/apps/v1/statefulsets",
+    "ControllerRevision": "/apis/apps/v1/controllerrevisions",
     "Job": "/apis/batch/v1/jobs",
     "DaemonSet": "/apis/apps/v1/daemonsets",
     "ReplicationController": "/api/v1/replicationcontrollers",

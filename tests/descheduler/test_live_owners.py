@@ -16,6 +16,7 @@ from berth_descheduler.migration.validation.live_owners import read_owners
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_kube.errors import Call, ForbiddenError, ServerError
 from berth_kube.resources import (
+    CONTROLLER_REVISIONS,
     JOBS,
     LEADER_WORKER_SETS,
     NAMESPACES,
@@ -221,3 +222,25 @@ def test_a_mark_that_an_earlier_request_for_the_eviction_has_left_keeps_no_pod(r
     refused = check.refusals(cluster.get(PODS, "web-1", namespace="shop"))
 
     assert [refusal.reason for refusal in refused] == ([RefusalReason.TERMINATING] if stays else [])
+
+
+def test_the_revision_is_read_from_which_a_stateful_set_makes_a_pod() -> None:
+    cluster = fragmented_cluster()
+    raw_pod = of(STATEFUL_SETS, "db-0", "db", labels={"app": "db", "controller-revision-hash": "db-2"})
+    cluster.add(PODS, raw_pod)
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+    template = {"spec": {"containers": raw_pod["spec"]["containers"]}}
+    spec = {"replicas": 2, "updateStrategy": rolling, "podManagementPolicy": "Parallel", "template": template}
+    add_owner(cluster, STATEFUL_SETS, "db", spec, {"currentRevision": "db-1", "updateRevision": "db-2"})
+    unknown = refusals(cluster, "db-0")
+    assert unknown == [
+        (
+            RefusalReason.TEMPLATE_DIFFERS,
+            "its StatefulSet db makes the replacement from revision db-1, which is not known",
+        )
+    ]
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "uid-db", "controller": True}
+    metadata = {"name": "db-1", "namespace": "shop", "ownerReferences": [owner]}
+    kept = {"spec": {"template": {**template, "$patch": "replace"}}}
+    cluster.add(CONTROLLER_REVISIONS, {"metadata": metadata, "revision": 1, "data": kept})
+    assert refusals(cluster, "db-0") == []

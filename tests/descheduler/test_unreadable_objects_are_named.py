@@ -35,6 +35,9 @@ SCENES: Final = {
 ONLY_FOR_SURGES: Final = frozenset({"DaemonSet", "Deployment"})
 """Kinds that a live cluster is asked for only about pods that might surge."""
 
+ONLY_BY_NAME: Final = frozenset({"ControllerRevision"})
+"""Kinds of which a live cluster is asked only for the objects that StatefulSets name."""
+
 ONLY_WITH_QUEUES: Final = frozenset({"LocalQueue"})
 """Kinds that a live cluster is asked for only where it has a queue of Berth's."""
 
@@ -72,7 +75,7 @@ def restrictions(captured: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     ("plan", "kind"),
     [
         *((plan_file, kind) for kind in SCENES),
-        *((plan_live, kind) for kind in SCENES if kind not in ONLY_FOR_SURGES | ONLY_WITH_QUEUES),
+        *((plan_live, kind) for kind in SCENES if kind not in ONLY_FOR_SURGES | ONLY_BY_NAME | ONLY_WITH_QUEUES),
     ],
 )
 def test_a_plan_names_it_and_moves_the_rest(
@@ -158,7 +161,7 @@ def examine(folder: Path, monkeypatch: pytest.MonkeyPatch, items: list[Raw], **i
         return run(["doctor", "--kubeconfig", server.kubeconfig(folder), "--output", "json"])
 
 
-@pytest.mark.parametrize("kind", sorted(SCENES.keys() - ONLY_FOR_SURGES))
+@pytest.mark.parametrize("kind", sorted(SCENES.keys() - ONLY_FOR_SURGES - ONLY_BY_NAME))
 def test_the_doctor_finds_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

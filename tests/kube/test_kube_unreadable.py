@@ -28,6 +28,7 @@ from berth_descheduler.snapshots import dump_cluster, read_live_snapshot
 from berth_kube.client import KubeClient
 from berth_kube.errors import UnexpectedObjectError
 from berth_kube.resources import (
+    CONTROLLER_REVISIONS,
     CSI_NODES,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -225,7 +226,15 @@ class Cluster:
     def __init__(self, server: ScriptedServer) -> None:
         self.server = server
         others = (PDBS, PVCS, PVS, STORAGE_CLASSES, CSI_NODES, VOLUME_ATTACHMENTS, PRIORITY_CLASSES, NAMESPACES)
-        makers = (REPLICA_SETS, STATEFUL_SETS, JOBS, DEPLOYMENTS, DAEMON_SETS, REPLICATION_CONTROLLERS)
+        makers = (
+            REPLICA_SETS,
+            STATEFUL_SETS,
+            JOBS,
+            DEPLOYMENTS,
+            DAEMON_SETS,
+            REPLICATION_CONTROLLERS,
+            CONTROLLER_REVISIONS,
+        )
         for empty in (*others, *makers, SERVICES, HORIZONTAL_POD_AUTOSCALERS, RESOURCE_QUOTAS, RESERVATIONS):
             server.on("GET", empty.path(), raw_page())
         self.put(NODES, as_api(node("node-a"), kind="Node"), as_api(node("node-b"), kind="Node"))

@@ -182,6 +182,7 @@ HARMLESS: Final = {
     "LocalQueue": api_object("kueue.x-k8s.io/v1beta2", "LocalQueue", "q", SHOP),
     "DaemonSet": api_object("apps/v1", "DaemonSet", "agent", SHOP),
     "Deployment": api_object("apps/v1", "Deployment", "web", SHOP),
+    "ControllerRevision": api_object("apps/v1", "ControllerRevision", "db-1", SHOP),
     "CSINode of no node": api_object("storage.k8s.io/v1", "CSINode", "gone"),
     "a budget of an empty namespace": api_object("policy/v1", "PodDisruptionBudget", "none", "empty"),
 }
@@ -204,13 +205,13 @@ def broken(one: Raw) -> Raw:
     match one["kind"]:
         case "Pod":
             return {**one, "spec": {**one["spec"], "tolerations": 7}}
+        case "ControllerRevision":
+            return {**one, "data": 7}
         case "PriorityClass":
             return {**one, "value": "high"}
         case "StorageClass":
             return {**one, "provisioner": 7}
-        case "Namespace":
-            return {**one, "metadata": {**one["metadata"], "labels": 7}}
-        case "LocalQueue":
+        case "Namespace" | "LocalQueue":
             return {**one, "metadata": {**one["metadata"], "labels": 7}}
         case _:
             return {**one, **ODD}

@@ -23,11 +23,11 @@ from berth_core.objects import (
     TopologySpreadConstraint,
     Volume,
 )
-from berth_core.storage import RollingUpdate, UpdateStrategy
+from berth_core.storage import ControllerRevision, RollingUpdate, UpdateStrategy
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from builders import volcano_job, volcano_pod, volcano_task
 from planner.clusters import expression
-from planner.owners.workloads import container, controller, pod_of, refusals_of, template, with_spec
+from planner.owners.workloads import container, controller, pod_of, refusals_of, revision_of, template, with_spec
 
 WEB = controller("ReplicaSet", "web", replicas=1)
 APP = container(cpu="1", memory="1Gi")
@@ -256,6 +256,52 @@ def test_a_pod_of_a_stateful_set_is_made_from_the_revision_that_its_strategy_say
 
     assert [refusal.message for refusal in refusals] == ([case.want] if case.want else [])
     assert all(refusal.reason is Reason.TEMPLATE_DIFFERS for refusal in refusals)
+
+
+KEPT = {
+    "as the pod is": ("", (SMALL,), SMALL, "db-1", None),
+    "what the pod of a later revision has not": (
+        f"{FROM_DB}db-1, which asks for cpu 6 instead of 1",
+        (LARGE,),
+        SMALL,
+        "db-2",
+        None,
+    ),
+    "less than the pod of a later revision has": ("", (SMALL,), LARGE, "db-2", None),
+    "that of an earlier StatefulSet of the name": (
+        f"{FROM_DB}db-1, which is not known",
+        (SMALL,),
+        LARGE,
+        "db-2",
+        "uid-before",
+    ),
+}
+
+
+@pytest.mark.parametrize(("want", "kept", "held", "revision", "uid"), KEPT.values(), ids=KEPT)
+def test_below_the_partition_a_pod_is_made_from_what_the_current_revision_keeps(
+    want: str, kept: Sequence[Container], held: Container, revision: str, uid: str | None
+) -> None:
+    maker = controller(
+        "StatefulSet",
+        "db",
+        template=template(LARGE),
+        status=REVISIONS,
+        pod_management_policy="Parallel",
+        update_strategy=rolling(2),
+        replicas=3,
+    )
+    asked = with_spec(pod_of(maker, "db-1", labels={"controller-revision-hash": revision}), containers=(held,))
+    revisions = (revision_of(maker, "db-1", template(*kept), uid=uid),)
+
+    refusals = refusals_of(asked, maker, controller_revisions=revisions)
+
+    assert [refusal.message for refusal in refusals] == ([want] if want else [])
+
+
+@pytest.mark.parametrize("data", [{}, {"spec": None}, {"spec": {"template": 1}}, {"spec": {"template": {"spec": 1}}}])
+def test_a_revision_of_another_form_says_nothing(data: dict[str, Any]) -> None:
+    assert ControllerRevision(data=data).template is None
 
 
 def test_a_later_revision_may_have_dropped_what_the_pod_selects() -> None:

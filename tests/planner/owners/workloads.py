@@ -18,7 +18,7 @@ from berth_core.objects import (
     ResourceRequirements,
 )
 from berth_core.snapshot import Snapshot
-from berth_core.storage import Workload, WorkloadSpec, WorkloadStatus
+from berth_core.storage import ControllerRevision, Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.planner.evictability import Evictability
 from builders import NOON, pod
@@ -73,6 +73,15 @@ def with_condition(placed: Pod, type_: str, *, since: str | None = None, reason:
     return msgspec.structs.replace(
         placed, status=msgspec.structs.replace(placed.status, conditions=(*others, condition))
     )
+
+
+def revision_of(stateful_set: Workload, name: str, kept: PodTemplate, *, uid: str | None = None) -> ControllerRevision:
+    """Return what a StatefulSet's ControllerRevision keeps of a template."""
+    uid = stateful_set.metadata.uid if uid is None else uid
+    owner = OwnerReference(api_version="apps/v1", kind="StatefulSet", name=stateful_set.metadata.name, uid=uid)
+    meta = ObjectMeta(name=name, namespace=stateful_set.metadata.namespace, owner_references=(owner,))
+    body = {**msgspec.to_builtins(kept), "$patch": "replace"}
+    return ControllerRevision(metadata=meta, revision=1, data={"spec": {"template": body}})
 
 
 def container(name: str = "app", **amounts: str) -> Container:

@@ -1,7 +1,8 @@
 """Reads what decides whether a pod's controller makes it again, right before the pod is evicted.
 
 Three or four small requests for each eviction: the controller, the pods that its selector selects, the namespace, and
-the LeaderWorkerSet of a pod that names one. What the account may not read is not known, as in a snapshot without it.
+the LeaderWorkerSet of a pod that names one, or the revision from which a StatefulSet makes it. What the account may not
+read is not known, as in a snapshot without it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,11 +11,22 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from berth_core import Clock, Namespace, Pod, Snapshot, VolcanoJob, Workload, format_selector
+from berth_core import (
+    Clock,
+    ControllerRevision,
+    Namespace,
+    PermanentError,
+    Pod,
+    Snapshot,
+    VolcanoJob,
+    Workload,
+    format_selector,
+)
 from berth_core.labels import LEADER_WORKER_SET_LABEL
 from berth_descheduler.planner import Owners
 from berth_descheduler.planner.owners import GroupKind
 from berth_kube import (
+    CONTROLLER_REVISIONS,
     JOBS,
     LEADER_WORKER_SETS,
     NAMESPACES,
@@ -55,6 +67,11 @@ def read_owners(client: KubeClient, clock: Clock, pod: Pod) -> Owners:
         return Owners(Snapshot(pods=(pod,), **fields), clock.now(), known_kinds=(kind,))
     except ForbiddenError:
         return Owners(Snapshot(pods=(pod,), **fields), clock.now())
+    if maker.keeps_pods_of_current_revision:
+        revision = maker.status.current_revision
+        kept = _read(client, CONTROLLER_REVISIONS, revision, within=namespace, type_=ControllerRevision)
+        with suppress(PermanentError):  # one that cannot be read is not known, either
+            fields["controller_revisions"] = tuple(kept)
     workloads = (maker, *_leader_worker_set(client, pod))
     return Owners(Snapshot(pods=_pods_of(client, maker, namespace), workloads=workloads, **fields), clock.now())
 

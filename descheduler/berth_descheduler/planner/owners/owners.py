@@ -50,6 +50,10 @@ class Owners:
         self._volcano_jobs = {(job.metadata.namespace, job.metadata.name): job for job in snapshot.volcano_jobs}
         self._templates = Templates()
         self._labels = ReplacementLabels(snapshot)
+        self._revisions = {
+            (revision.metadata.namespace, revision.metadata.name): revision
+            for revision in snapshot.controller_revisions
+        }
         self._first_unready: dict[str, tuple[int, str] | None] = {}
         """By the StatefulSet's uid, or else its namespace and name."""
 
@@ -118,7 +122,11 @@ class Owners:
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
 
     def _ending_above(self, workload: Workload) -> Refusal | None:
-        """Return why a workload is about to go: what controls it is being deleted."""
+        """Return why a workload is about to go: what controls it is being deleted.
+
+        A Deployment that the snapshot lacks says nothing: it may have been made after Deployments were read, and its
+        ReplicaSets were read after that. The look right before the eviction asks for it by name.
+        """
         above = workload.controller
         owner = self._makers.referred(workload.metadata.namespace, above) if above is not None else None
         if owner is None or owner.metadata.deletion_timestamp is None:
@@ -153,7 +161,12 @@ class Owners:
         title, status, made_from = f"StatefulSet {stateful_set.metadata.name}", stateful_set.status, revision_of(pod)
         current, update = status.current_revision, status.update_revision
         if takes_current_revision(stateful_set, pod) and current != update:
-            if made_from != current:
+            kept = self._kept_template(stateful_set)
+            if kept is not None:
+                if asked := self._asked(pod, kept, is_other_revision=made_from != current):
+                    text = f"its {title} makes the replacement from revision {current}, which {asked}"
+                    yield Refusal(RefusalReason.TEMPLATE_DIFFERS, text)
+            elif made_from != current:
                 revision = f"revision {current}, which is not known" if current else "a revision that is not known"
                 text = f"its {title} makes the replacement from {revision}"
                 yield Refusal(RefusalReason.TEMPLATE_DIFFERS, text)
@@ -162,6 +175,14 @@ class Owners:
         if asked := self._asked(pod, template, is_other_revision=is_other_revision):
             origin = f"its {title} makes the replacement from {f'revision {update}' if update else 'its template'}"
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
+
+    def _kept_template(self, stateful_set: Workload) -> PodTemplate | None:
+        """Return the template of a StatefulSet's current revision, None where it is not known."""
+        meta = stateful_set.metadata
+        revision = self._revisions.get((meta.namespace, stateful_set.status.current_revision))
+        if revision is None or not any(owner.uid == meta.uid for owner in revision.metadata.owner_references):
+            return None
+        return revision.template
 
     def _asked(self, pod: Pod, template: PodTemplate, *, is_other_revision: bool = False) -> str:
         """Return what the replacement is that the pod is not, "" for nothing that matters."""
