@@ -117,7 +117,7 @@ class ExecutionSettings:
     status_interval_seconds: float = 1.0
     """The shortest time between two writes of the plan's status."""
 
-    watchdog_seconds: float = 12.0
+    watchdog_seconds: float = 15.0
     """Between two looks at the operator's Lease."""
 
     stale_operator_seconds: float = 30.0
