@@ -4,6 +4,7 @@ They are stable: creating an object twice must hit the same name.
 """
 
 import hashlib
+import hmac
 import re
 from typing import Final
 
@@ -131,12 +132,16 @@ def is_scheduled_plan(name: str, policy_uid: str, scheduled: str) -> bool:
     return name.endswith(f"-{_short_hash(policy_uid, scheduled)}")
 
 
-def requested_plan_name(requested_by: str, idempotency_key: str) -> str:
+def requested_plan_name(requested_by: str, idempotency_key: str, secret: bytes = b"") -> str:
     """Return the name of a requested plan.
 
-    The same key gives the same plan.
+    The same key gives the same plan. Without the secret, if there is one, another caller cannot know the name, and so
+    cannot take it first.
     """
-    return f"run-{_short_hash(requested_by, idempotency_key)}"
+    if not secret:
+        return f"run-{_short_hash(requested_by, idempotency_key)}"
+    message = f"{requested_by}\0{idempotency_key}".encode()
+    return f"run-{hmac.digest(secret, message, 'sha256').hex()[:_HASH_LENGTH]}"
 
 
 def reservation_name(plan: str, pod_uid: str) -> str:

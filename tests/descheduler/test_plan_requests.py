@@ -8,6 +8,7 @@ import pytest
 from berth_core import migration_plans, policies
 from berth_core.labels import MANAGED_LABEL, POLICY_LABEL
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, Predicted, RunMode
+from berth_core.names import requested_plan_name
 from berth_descheduler.migration.manifests.plans import plan_labels
 from berth_descheduler.migration.plans.conflicts import PlanStateError
 from berth_descheduler.migration.plans.looked_at import AnotherPlanError, LookedAt
@@ -64,6 +65,27 @@ def test_a_request_under_the_same_key_is_the_same_plan(cluster: FakeCluster) -> 
 def test_keys_of_two_people_do_not_meet(cluster: FakeCluster) -> None:
     first = ask(cluster, requested_by="ada", idempotency_key="k")
     assert ask(cluster, requested_by="eve", idempotency_key="k").metadata.name != first.metadata.name
+
+
+def test_a_name_cannot_be_taken_first_by_who_does_not_know_the_secret(cluster: FakeCluster) -> None:
+    """Whoever may create plans may take a name that follows from what callers send alone."""
+    head = {"apiVersion": migration_plans.PLAN_API_VERSION, "kind": migration_plans.PLAN_KIND}
+    squatted = {"metadata": {"name": requested_plan_name("ada", "k")}, "spec": {"policy": "weekly", "mode": "Plan"}}
+    cluster.create(MIGRATION_PLANS, {**head, **squatted})
+    with pytest.raises(PlanStateError):
+        ask(cluster, requested_by="ada", idempotency_key="k")
+    mine, again = (ask(cluster, requested_by="ada", idempotency_key="k", name_secret=b"secret") for _ in range(2))
+    assert mine.spec.policy == "nightly"
+    assert again.metadata.uid == mine.metadata.uid
+    other = ask(cluster, requested_by="ada", idempotency_key="k", name_secret=b"another secret")
+    assert other.metadata.name != mine.metadata.name
+    assert len({plan_name.removeprefix("run-") for plan_name in (mine.metadata.name, other.metadata.name)}) == 2
+
+
+def test_a_plan_that_was_asked_for_before_names_had_a_secret_still_counts(cluster: FakeCluster) -> None:
+    first = ask(cluster, requested_by="ada", idempotency_key="k")
+    again = ask(cluster, requested_by="ada", idempotency_key="k", name_secret=b"secret")
+    assert again.metadata.uid == first.metadata.uid
 
 
 def test_a_key_that_was_used_for_something_else_is_refused(cluster: FakeCluster) -> None:

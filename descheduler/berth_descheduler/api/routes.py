@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, Node, RunMode, SnapshotKind
 from berth_descheduler.api.authentication import Authority
 from berth_descheduler.api.concurrency import Workers
+from berth_descheduler.api.name_secret import read_name_secret
 from berth_descheduler.api.openapi import answers
 from berth_descheduler.api.parameters import (
     IdempotencyKey,
@@ -88,6 +89,10 @@ class ApiContext:
             await self.authority.require(subject, access)
         return subject
 
+    def name_secret(self, idempotency_key: str | None) -> bytes:
+        """Return what the name of a plan with a key depends on; raises `ProblemError` while it is not there."""
+        return read_name_secret(self.settings.key) if idempotency_key else b""
+
     async def hidden_queues(self, request: Request) -> frozenset[SnapshotKind]:
         """Return the kinds of queues that the caller may not list; raises `ProblemError` if it may list none."""
         problems_by_kind: dict[SnapshotKind, ProblemError] = {}
@@ -137,7 +142,13 @@ def _add_runs(router: APIRouter, api: ApiContext) -> None:
             await api.admit(request, Access("patch", MIGRATION_PLANS))
         plan = await api.workers.run(
             lambda: request_run(
-                api.client, api.clock, body.policy, mode=mode, requested_by=subject.user, idempotency_key=key or ""
+                api.client,
+                api.clock,
+                body.policy,
+                mode=mode,
+                requested_by=subject.user,
+                idempotency_key=key or "",
+                name_secret=api.name_secret(key),
             )
         )
         headers = {"Location": f"/v1/plans/{plan.metadata.name}"}
@@ -167,7 +178,13 @@ def _add_drains(router: APIRouter, api: ApiContext) -> None:
         await api.workers.run(lambda: _require_nodes(api.client, body.nodes, cordoned=mode is not RunMode.PLAN))
         plan = await api.workers.run(
             lambda: request_drain(
-                api.client, api.clock, drain.objective, mode=mode, requested_by=subject.user, idempotency_key=key or ""
+                api.client,
+                api.clock,
+                drain.objective,
+                mode=mode,
+                requested_by=subject.user,
+                idempotency_key=key or "",
+                name_secret=api.name_secret(key),
             )
         )
         headers = {"Location": f"/v1/plans/{plan.metadata.name}"}

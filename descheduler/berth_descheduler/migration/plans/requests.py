@@ -21,7 +21,12 @@ from berth_core import (
     requested_plan_name,
 )
 from berth_descheduler.migration.manifests.plans import plan_labels
-from berth_descheduler.migration.plans.conflicts import refuse_abort, refuse_approval, refuse_other_request
+from berth_descheduler.migration.plans.conflicts import (
+    PlanStateError,
+    refuse_abort,
+    refuse_approval,
+    refuse_other_request,
+)
 from berth_descheduler.migration.plans.looked_at import LookedAt, refuse_another_plan
 from berth_kube import (
     DESCHEDULER_POLICIES,
@@ -30,6 +35,7 @@ from berth_kube import (
     ConflictError,
     InvalidObjectError,
     KubeClient,
+    NotFoundError,
 )
 
 REQUEST_TRIGGER = "Request"
@@ -52,12 +58,13 @@ def request_run(
     mode: RunMode | None = None,
     requested_by: str = "",
     idempotency_key: str = "",
+    name_secret: bytes = b"",
 ) -> MigrationPlan:
     """Request a run of a policy and return its Requested plan.
 
     The run will fill this plan. Without a mode the policy's counts. A key makes the request idempotent: a repeated one
-    returns the existing plan, whatever its phase. Raises `NotFoundError` without such a policy, and `PlanStateError`
-    where the key was used for another request.
+    returns the existing plan, whatever its phase; with `name_secret` no other caller can know, and take, its name.
+    Raises `NotFoundError` without such a policy, and `PlanStateError` where the key was used for another request.
     """
     stored_policy = client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
     spec = MigrationPlanSpec(
@@ -67,7 +74,7 @@ def request_run(
         requested_by=requested_by,
         approve_before=_latest_begin(clock),
     )
-    return _request(client, clock, spec, idempotency_key, any_mode=mode is None)
+    return _request(client, clock, spec, idempotency_key, name_secret, any_mode=mode is None)
 
 
 def request_drain(
@@ -78,6 +85,7 @@ def request_drain(
     mode: RunMode,
     requested_by: str = "",
     idempotency_key: str = "",
+    name_secret: bytes = b"",
 ) -> MigrationPlan:
     """Request a drain and return its Requested plan, as `request_run` does for a policy."""
     spec = MigrationPlanSpec(
@@ -87,7 +95,7 @@ def request_drain(
         objective=objective,
         approve_before=_latest_begin(clock),
     )
-    return _request(client, clock, spec, idempotency_key)
+    return _request(client, clock, spec, idempotency_key, name_secret)
 
 
 def _latest_begin(clock: Clock) -> str:
@@ -96,12 +104,26 @@ def _latest_begin(clock: Clock) -> str:
 
 
 def _request(
-    client: KubeClient, clock: Clock, spec: MigrationPlanSpec, idempotency_key: str, *, any_mode: bool = False
+    client: KubeClient,
+    clock: Clock,
+    spec: MigrationPlanSpec,
+    idempotency_key: str,
+    name_secret: bytes,
+    *,
+    any_mode: bool = False,
 ) -> MigrationPlan:
     """Create a requested plan, or return the one of the same key; raises `PlanStateError` if that is another's."""
     name = plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
     if idempotency_key:
-        name = requested_plan_name(spec.requested_by, idempotency_key)
+        name = requested_plan_name(spec.requested_by, idempotency_key, name_secret)
+    if idempotency_key and name_secret:
+        # A plan that was asked for before its name depended on a secret counts; another's under that name does not.
+        with suppress(NotFoundError, PlanStateError):
+            earlier_plan = client.get(
+                MIGRATION_PLANS, requested_plan_name(spec.requested_by, idempotency_key), type=MigrationPlan
+            )
+            refuse_other_request(earlier_plan, spec, any_mode=any_mode)
+            return earlier_plan
     try:
         return client.create(MIGRATION_PLANS, build_requested_plan(name, spec), type=MigrationPlan)
     except AlreadyExistsError:
