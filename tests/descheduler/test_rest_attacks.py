@@ -80,6 +80,14 @@ def test_bodies_that_come_slowly_keep_no_other_caller_out(
     assert statuses == [202] * 30
 
 
+def test_bodies_for_the_pages_that_come_slowly_keep_no_new_caller_out(cluster: ReviewingCluster) -> None:
+    with serving(cluster, quick()) as url, ExitStack() as open_connections:
+        for _ in range(12):
+            open_connections.enter_context(closing(begin(url, "none", path="/docs")))
+        assert [ask("GET", f"{url}/docs", token=None).status_code for _ in range(3)] == [200] * 3
+        assert [ask("GET", f"{url}/v1/plans").status_code for _ in range(3)] == [200] * 3
+
+
 def test_who_lacks_the_right_is_turned_away_before_the_body_is_there(cluster: ReviewingCluster) -> None:
     (token,) = accounts(cluster, namespaces=1, rights=set())
     with serving(cluster, quick()) as url, closing(begin(url, token)) as connection:

@@ -82,9 +82,7 @@ class RequestGuard:
         require_modest(scope, self._limits)
         require_one_length(scope)
         if not scope["path"].startswith(PROTECTED):
-            async with self._admission.unauthenticated_request(peer_of(scope)):
-                _require_peer(scope)
-                await self._answer_anyone(scope, receive, send)
+            await self._answer_anyone(scope, receive, send)
             return
         authorization = header_values(scope, b"authorization")
         if not self._authority.is_caller(authorization):
@@ -98,13 +96,14 @@ class RequestGuard:
         await self._answer_caller(scope, receive, send, authorization)
 
     async def _answer_anyone(self, scope: Scope, receive: "_RequestBody", send: Send) -> None:
-        """Answer a request that needs no caller."""
-        async with asyncio.timeout(self._times.request_seconds) as deadline:
-            with self._admission.visit() as ticket:
-                scope["state"]["context"] = RequestContext(ticket, deadline)
-                body = await self._read_body(scope, receive)
-                ticket.take_place()
-                await self._app(scope, _replayed(body, receive), send)
+        """Answer a request that needs no caller, once its body is there."""
+        body = await self._read_body(scope, receive)
+        async with self._admission.unauthenticated_request(peer_of(scope)):
+            _require_peer(scope)
+            async with asyncio.timeout(self._times.request_seconds) as deadline:
+                with self._admission.request() as ticket:
+                    scope["state"]["context"] = RequestContext(ticket, deadline)
+                    await self._app(scope, _replayed(body, receive), send)
 
     async def _answer_caller(
         self, scope: Scope, receive: "_RequestBody", send: Send, authorization: Sequence[str]
