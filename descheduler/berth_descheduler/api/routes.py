@@ -295,7 +295,7 @@ async def _decide(
     if required == LookedAt():
         raise ProblemError(
             ProblemKind.PRECONDITION_REQUIRED,
-            f"the request does not say which plan {name} was looked at; expected its version, as GET /v1/plans/{name} "
+            f"the request does not say which version of plan {name} was looked at; expected it as GET /v1/plans/{name} "
             'answers it, in the header If-Match or as {"version": ...} in the body',
             faults=[fault("header.If-Match", None, "the version of the plan that was looked at")],
         )
