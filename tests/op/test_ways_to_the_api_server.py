@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import urlsplit
 
+import kopf
 import pytest
 from kubernetes.client import ApiClient, CoreV1Api
+from yarl import URL
 
 from berth_core import InputError
 from berth_kube import NO_RETRIES, ClientSettings, ConfigurationSource, KubeError, connect, find_source
 from berth_kube.proxies import find_proxy, is_excluded, is_loopback
 from berth_kube.resources import NODES
+from berth_operator.runtime import kopf_session
 from berth_operator.runtime.kopf_runtime import ReservationStream
 from berth_operator.runtime.kopf_session import Connection
 from relays import ConnectProxy
@@ -233,6 +237,31 @@ def place_of(proxy: ConnectProxy, way: Way) -> str:
 
 def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+ORIGINS = {
+    "a port that is the scheme's own": ("https://10.0.0.1:443", "https://10.0.0.1/api"),
+    "no port": ("https://10.0.0.1", "https://10.0.0.1:443/api"),
+    "letters": ("https://Cluster.Example:6443", "https://cluster.example:6443/api"),
+    "an IPv6 address that could be shorter": ("https://[2001:DB8:0::7]:443", "https://[2001:db8::7]:443/api"),
+}
+
+
+@pytest.mark.parametrize(("server", "url"), ORIGINS.values(), ids=ORIGINS.keys())
+def test_kopf_shows_its_credentials_to_the_server_and_to_no_other(server: str, url: str) -> None:
+    async def ask(url: str) -> str | None:
+        request = SimpleNamespace(url=URL(url), headers={})
+        answer = SimpleNamespace()
+
+        async def send(_request: object) -> SimpleNamespace:
+            return answer
+
+        authorize = kopf_session._authorize(kopf.ConnectionInfo(server=server, token="secret"))
+        assert await authorize(cast("Any", request), cast("Any", send)) is answer
+        return request.headers.get("Authorization")
+
+    assert asyncio.run(ask(url)) == "Bearer secret"
+    assert asyncio.run(ask("https://elsewhere.example/api")) is None
 
 
 # --- which proxy -----------------------------------------------------------------------------------------------------

@@ -3,17 +3,20 @@
 import asyncio
 import ssl
 import time
+from contextlib import suppress
+from ipaddress import ip_address
 from socket import socket
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import kopf
 from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
-from yarl import URL
 
 from berth_kube import KEEP_ALIVE, ConfigurationSource
 from berth_operator.runtime.kopf_runtime import ReadableAnswer, ReservationStream
 
+_PORTS: Final = {"http": 80, "https": 443}
 _LOGIN_SECONDS: Final = 1.0
 """Between two logins: an API server that refuses the credentials needs a pause."""
 
@@ -67,14 +70,23 @@ def _authorize(info: kopf.ConnectionInfo) -> ClientMiddlewareType:
 
     As headers of the session they would go to the proxy, too, and to where the API server redirects.
     """
-    credentials, origin = info.as_http_headers(), URL(info.server).origin()
+    credentials, server = info.as_http_headers(), urlsplit(info.server)
+    origin = _origin(server.scheme, server.hostname, server.port)
 
     async def authorize(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
-        if request.url.origin() == origin:
+        if _origin(request.url.scheme, request.url.raw_host, request.url.port) == origin:
             request.headers.update(credentials)
         return await send(request)
 
     return authorize
+
+
+def _origin(scheme: str, host: str | None, port: int | None) -> tuple[str, str, int | None]:
+    """Return what tells two servers apart, however their addresses are written."""
+    name = host or ""
+    with suppress(ValueError):
+        name = ip_address(name).compressed
+    return scheme, name.lower(), port or _PORTS.get(scheme)
 
 
 class _NamedServer(ssl.SSLContext):
