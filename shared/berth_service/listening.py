@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 EVERYWHERE: Final = "::"
@@ -13,6 +14,16 @@ _WITHOUT_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno
 def join_address(host: str, port: int) -> str:
     """Return `HOST:PORT`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def plain_host(host: str) -> str:
+    """Return a peer's address, that of IPv4 where a socket of both families writes it as one of IPv6."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return host if mapped is None else str(mapped)
 
 
 def listen(host: str, port: int, *, backlog: int) -> socket.socket:

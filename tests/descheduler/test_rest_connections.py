@@ -531,7 +531,9 @@ def test_what_is_no_certificate_is_named(tmp_path: Path, files: dict[str, Path])
         Certificate(files["certificate"], files["authority"])
 
 
-def test_the_interface_listens_on_both_families(cluster: ReviewingCluster, files: dict[str, Path]) -> None:
+def test_the_interface_listens_on_both_families(
+    cluster: ReviewingCluster, files: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
     everywhere = RestSettings(host="::", certificate=files["certificate"], key=files["key"])
     context = ssl.create_default_context(cafile=files["authority"])
     with serving(cluster, everywhere) as url:
@@ -543,6 +545,8 @@ def test_the_interface_listens_on_both_families(cluster: ReviewingCluster, files
             ):
                 connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: berth\r\nConnection: close\r\n\r\n")
                 assert connection.recv(12) == b"HTTP/1.1 404"
+    log = caplog.text
+    assert all(f"peer='{address}'" in log for address in ("127.0.0.1", "::1"))
 
 
 def test_an_address_that_is_taken_is_named(cluster: ReviewingCluster) -> None:

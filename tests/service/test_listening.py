@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from berth_core.errors import InputError
 from berth_service import listening
 from berth_service.health import Answer, HealthServer
-from berth_service.listening import join_address, listen
+from berth_service.listening import join_address, listen, plain_host
 from berth_service.process import parse_address
 from health_port import ask
 
@@ -85,6 +85,13 @@ def test_the_health_port_answers_both_families() -> None:
         assert server.address.startswith("[::]:")
         port = server.address.removeprefix("[::]:")
         assert [ask(f"{host}:{port}", "/readyz")[0] for host in (IPV4, f"[{IPV6}]")] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("host", "want"), {"::ffff:10.0.0.7": "10.0.0.7", "10.0.0.7": "10.0.0.7", "fd00::7": "fd00::7", "": ""}.items()
+)
+def test_a_peer_of_ipv4_is_named_by_its_own_address(host: str, want: str) -> None:
+    assert plain_host(host) == want
 
 
 ADDRESSES = {"[::]:8080": ("::", 8080), "[::1]:0": ("::1", 0), "[fd00::7]:443": ("fd00::7", 443), "h:1": ("h", 1)}

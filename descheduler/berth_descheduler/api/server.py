@@ -28,7 +28,7 @@ from berth_descheduler.api.request_heads import fault_in_head
 from berth_descheduler.api.settings import RestSettings, RestTimes
 from berth_descheduler.options import option_of, with_options
 from berth_kube import ClientSettings, KubeClient, connect
-from berth_service.listening import join_address, listen
+from berth_service.listening import join_address, listen, plain_host
 from berth_service.process import parse_address
 
 # --- certificate -----------------------------------------------------------------------------------------------------
@@ -138,6 +138,9 @@ class TimeoutProtocol(H11Protocol):
         close the interface to all newcomers.
         """
         super().connection_made(transport)
+        if self.client is not None:
+            host, port = self.client
+            self.client = plain_host(host), port
         self._start_request_timer()
         surplus, text = self._surplus()
         if surplus:
