@@ -108,6 +108,9 @@ LARGEST_BYTES: Final = 1 << 30
 """Of a snapshot file, unpacked; 150,000 pods have some 700 MiB."""
 
 _CHUNK_BYTES: Final = 1 << 20
+_ALWAYS_UNPACKED_BYTES: Final = 64 << 20
+_MOST_UNPACKED: Final = 200
+"""How many times as long as the packed file the unpacked one may be, beyond those; clusters have some 15."""
 _GZIP_SUFFIX: Final = ".gz"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAKERS: Final = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
@@ -529,23 +532,22 @@ def _unpacked(name: str, raw: bytes) -> bytes:
         return raw
     try:
         with gzip.open(io.BytesIO(raw)) as unpacked:
-            return _read_bounded(name, unpacked)
+            return _read_bounded(name, unpacked, max(_ALWAYS_UNPACKED_BYTES, _MOST_UNPACKED * len(raw)))
     except (OSError, EOFError, zlib.error) as error:
         raise InputError("--snapshot", name, f"a whole gzip file ({error})") from error
 
 
-def _read_bounded(name: str, source: BinaryIO | gzip.GzipFile) -> bytes:
-    """Return what a file holds; raises `InputError` beyond `LARGEST_BYTES`.
+def _read_bounded(name: str, source: BinaryIO | gzip.GzipFile, likely_bytes: int = LARGEST_BYTES) -> bytes:
+    """Return what a file holds; raises `InputError` beyond `LARGEST_BYTES`, or what is likely for a packed file.
 
-    The bound is above the size of any cluster's file. Stops there, however long the file goes on.
+    The bounds are above the size of any cluster's file. Stops there, however long the file goes on.
     """
-    chunks, length = [], 0
+    content, most_bytes = io.BytesIO(), min(LARGEST_BYTES, likely_bytes)
     while chunk := source.read(_CHUNK_BYTES):
-        chunks.append(chunk)
-        length += len(chunk)
-        if length > LARGEST_BYTES:
-            raise InputError("--snapshot", name, f"a file of at most {LARGEST_BYTES} bytes, unpacked")
-    return b"".join(chunks)
+        content.write(chunk)
+        if content.tell() > most_bytes:
+            raise InputError("--snapshot", name, f"a file of at most {most_bytes} bytes, unpacked")
+    return content.getvalue()
 
 
 def _list(client: KubeClient, resource: Resource, item_type: type[T], namespace: str | None = None) -> tuple[T, ...]:

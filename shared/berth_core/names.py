@@ -6,6 +6,7 @@ They are stable: creating an object twice must hit the same name.
 import hashlib
 import hmac
 import re
+from functools import lru_cache
 from typing import Final
 
 OPERATOR_LEASE: Final = "berth-operator"
@@ -194,3 +195,19 @@ def is_room_taint_of(plan: str, value: str) -> bool:
 
 def _plan_part(plan: str) -> str:
     return _readable(plan, reserve=_HASH_LENGTH + 1)
+
+
+QUALIFIED_NAME: Final = (
+    "a name such as cpu or example.com/gpu: at most 63 letters, digits, '-', '_' and '.', at both ends a letter or "
+    "digit, alone or after a DNS name and '/'"
+)
+_QUALIFIED_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+@lru_cache(maxsize=1 << 12)
+def is_qualified_name(name: str) -> bool:
+    """Return whether a name of a resource or a label is one to Kubernetes (`validation.IsQualifiedName`)."""
+    prefix, slash, part = name.rpartition("/")
+    if slash and (len(prefix) > LONGEST_SUBDOMAIN or not _DNS_SUBDOMAIN.fullmatch(prefix)):
+        return False
+    return _QUALIFIED_PART.fullmatch(part) is not None

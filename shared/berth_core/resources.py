@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from berth_core.errors import InputError
+from berth_core.names import QUALIFIED_NAME, is_qualified_name
 from berth_core.objects import Container, ContainerStatus, Pod, PodSpec, Quantities, RawQuantity
 
 _PERCENTAGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)%?")
@@ -311,8 +312,11 @@ def format_amount(name: str, amount: int) -> str:
 def _amount(name: str, raw: RawQuantity) -> int:
     """Return one quantity as an amount.
 
-    Raises `QuantityError` with the resource as field.
+    Raises `InputError` with the resource as field.
     """
+    if not is_qualified_name(name):
+        shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…"
+        raise InputError(shown, None, QUALIFIED_NAME, said="no name of a resource")
     try:
         amount = _cached_amount(raw, in_millis=name == CPU)
     except QuantityError as error:
@@ -320,6 +324,10 @@ def _amount(name: str, raw: RawQuantity) -> int:
     if amount < 0:
         raise QuantityError(raw, field=name, expected="a quantity that is not negative")
     return amount
+
+
+_LONGEST_SHOWN: Final = 80
+"""Of a name that is none; as many characters stand in messages."""
 
 
 @lru_cache(maxsize=1 << 16)

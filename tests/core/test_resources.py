@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth_core.errors import InputError
 from berth_core.resources import QuantityError, ResourceAmounts
 
 NAMES = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu")
@@ -184,3 +185,27 @@ def test_amounts_are_equal_to_amounts_only() -> None:
 def test_amounts_travel_between_processes() -> None:
     amounts = ResourceAmounts({"cpu": 1, "memory": 2})
     assert pickle.loads(pickle.dumps(amounts)) == amounts  # noqa: S301 - bytes of our own
+
+
+WRONG_NAMES = (
+    "x" * 64,
+    "x" * 300,
+    f"{'a.' * 130}com/gpu",
+    "a.com/",
+    "/gpu",
+    "Example.com/gpu",
+    "a/b/c",
+    "-cpu",
+    "",
+)
+
+
+@pytest.mark.parametrize("name", WRONG_NAMES, ids=lambda name: f"{name[:20]} of {len(name)}")
+def test_names_of_resources_are_qualified_names_as_in_kubernetes(name: str) -> None:
+    with pytest.raises(InputError, match="no name of a resource"):
+        ResourceAmounts.from_quantities({name: "1"})
+
+
+@pytest.mark.parametrize("name", ["cpu", "hugepages-2Mi", "nvidia.com/gpu", "requests.nvidia.com/mig-1g.5gb", "x" * 63])
+def test_names_of_resources_that_kubernetes_takes_are_taken(name: str) -> None:
+    assert ResourceAmounts.from_quantities({name: "1"})[name] > 0

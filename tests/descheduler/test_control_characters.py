@@ -151,6 +151,21 @@ def test_a_file_that_unpacks_to_gigabytes_is_an_error_in_bounded_memory(
     assert peak < 16 << 20
 
 
+def test_a_packed_file_of_many_times_its_length_is_an_error_long_before_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bomb = Path("bomb.gz")
+    bomb.write_bytes(gzip.compress(bytes(8 << 20)))
+    assert 200 * bomb.stat().st_size < 4 << 20
+
+    with (
+        mock.patch.object(snapshots, "_ALWAYS_UNPACKED_BYTES", 4 << 20),
+        pytest.raises(InputError, match=f"a file of at most {4 << 20} bytes, unpacked"),
+    ):
+        read_snapshot_file(str(bomb))
+
+
 def test_a_file_without_an_end_is_an_error() -> None:
     with (
         mock.patch.object(snapshots, "LARGEST_BYTES", 4 << 20),

@@ -511,10 +511,6 @@ BAD_FILES = {
     "half a file": (SNAPSHOT.to_json()[:500], "the snapshot is cut off after 500 bytes;"),
     "half a compressed file": (gzip.compress(SNAPSHOT.to_json())[:200], "expected a whole gzip file"),
     "another kind": (json.dumps(as_api(PODS[0])).encode(), "the snapshot is a Pod of apiVersion v1;"),
-    "a pod on an unknown node": (
-        list_file(as_api(PODS[0])),
-        "Pod default/big: spec.nodeName is 'high'; expected the name of a Node of the snapshot",
-    ),
 }
 
 

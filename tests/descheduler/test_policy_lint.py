@@ -8,11 +8,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from berth_core import DeschedulerPolicy
 from berth_core.errors import InputError
 from berth_descheduler.cli.main import berth
 from berth_descheduler.plugins.registry import installed_plugins
-from berth_descheduler.policy.lint import Linted, Severity, lint_document, lint_located
-from berth_descheduler.policy.parsing import read_policy_file
+from berth_descheduler.policy import lint as lint_module
+from berth_descheduler.policy.lint import MOST_ERRORS, Linted, Severity, lint_document, lint_located
+from berth_descheduler.policy.parsing import decode_policy, read_policy_file
 from berth_kube.yaml_documents import locate_documents
 from small_cluster import small_cluster
 
@@ -425,3 +427,19 @@ def test_the_command_reads_the_snapshot_of_a_cluster(tmp_path: Path) -> None:
     snapshot.write_bytes(small_cluster().to_json())
     done = CliRunner().invoke(berth, ["policy", "lint", "--strict", "--snapshot", str(snapshot), str(file)])
     assert "3 is enough for 4 of 20 nodes in use" in " ".join(done.output.split())
+
+
+def test_errors_beyond_a_number_are_not_looked_for_until_the_first_are_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each error costs a reading of the whole policy, and a file may have thousands."""
+    readings: list[object] = []
+
+    def read_and_count(raw: object) -> DeschedulerPolicy:
+        readings.append(raw)
+        return decode_policy(raw)
+
+    monkeypatch.setattr(lint_module, "decode_policy", read_and_count)
+    linted = lint(ours(ARGS, {f"unknown{number}": number for number in range(3 * MOST_ERRORS)}))
+
+    assert len(readings) <= MOST_ERRORS
+    assert len(linted.findings) == MOST_ERRORS + 1
+    assert linted.findings[-1].message.startswith(f"the first {MOST_ERRORS} errors are named here")

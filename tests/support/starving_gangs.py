@@ -233,7 +233,8 @@ def _gang_of(pod: Pod) -> str:
 
 def starving_policy(percent: int, *, threshold_seconds: int) -> dict[str, Any]:
     """Return a policy that helps jobs after a time for which few small pods wait; those that do are helped, too."""
-    args = {"starvingJobTimeThreshold": threshold_seconds, "reservedNodePercent": percent, "moves": "Never"}
+    percentages = {"reservedNodePercent": percent, "namespaceNodePercent": percent}
+    args = {"starvingJobTimeThreshold": threshold_seconds, **percentages, "moves": "Never"}
     profile = {
         "name": "default",
         "pluginConfig": [{"name": "StarvingJobs", "args": args}],

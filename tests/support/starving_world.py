@@ -121,7 +121,8 @@ class World:
         return {one["reason"]: one["message"] for one in found if one["involvedObject"]["name"] == pod}
 
     def switch_on(self, policy: str = POLICY, **args: Any) -> None:  # noqa: ANN401 - arguments of the plugin
-        asked = {"starvingJobTimeThreshold": 0, "reservedNodePercent": 50, "moves": "Never", **args}
+        of_namespace = {"namespaceNodePercent": args.get("reservedNodePercent", 50)}
+        asked = {"starvingJobTimeThreshold": 0, "reservedNodePercent": 50, "moves": "Never", **of_namespace, **args}
         profile = {
             "name": "default",
             "pluginConfig": [{"name": "StarvingJobs", "args": asked}],

@@ -31,6 +31,9 @@ from berth_descheduler.policy.schedule import IntervalSchedule, Schedule
 from berth_descheduler.policy.upstream import UpstreamProfile, is_upstream, not_installed, read_upstream
 from berth_kube import LocatedDocument
 
+MOST_ERRORS: Final = 50
+"""Of a policy that are named at once."""
+
 _MANY_REPLICAS: Final = 20
 _USUAL_PODS: Final = 5
 """A node in use holds so many pods of one namespace at least, where nothing is known of the cluster."""
@@ -133,7 +136,11 @@ def _lint_policy(raw: object, registry: PluginRegistry, snapshot: Snapshot | Non
             }
             if new_errors.keys() <= errors.keys():
                 return Linted(_name_of(raw), tuple(errors.values()))
-            errors = {**errors, **new_errors}
+            errors |= new_errors
+            if len(errors) >= MOST_ERRORS:  # each round reads the whole policy
+                text = f"the first {MOST_ERRORS} errors are named here; look again once they are mended"
+                first_errors = tuple(errors.values())[:MOST_ERRORS]
+                return Linted(_name_of(raw), (*first_errors, Finding(Severity.ERROR, "spec", text)))
             for input_error in errors_in(error):
                 if _take_out(raw_rest, field_steps(input_error.field), input_error.value):
                     removed_fields.add(input_error.field)

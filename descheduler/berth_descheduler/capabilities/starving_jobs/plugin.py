@@ -30,7 +30,7 @@ from berth_descheduler.planner import EvictableNamespaces, Plan, Strategy, parse
 ARGUMENTS: Final[Mapping[str, str]] = {
     "starvingJobTimeThreshold": "Jobs that wait longer starve: seconds, or a duration; 172800 by default.",
     "reservedNodePercent": "The most nodes fenced at once, as a percentage of all; 10 by default.",
-    "namespaceNodePercent": "The same for the jobs of one namespace; as `reservedNodePercent` by default.",
+    "namespaceNodePercent": "The same for the jobs of one namespace; half of `reservedNodePercent` by default.",
     "moves": "`Fewest` (default) first moves what stands in the way, and waits for the rest; `Never` only waits.",
     "giveUpAfter": "How long nodes are kept for a job: seconds, or a duration; `24h` by default.",
     "namespaces": "Namespaces whose jobs are helped: a list `include` or a list `exclude`; all by default.",
@@ -55,7 +55,7 @@ class StarvingJobsArgs:
 
     threshold: timedelta = timedelta(seconds=172800)
     node_percent: Fraction = Fraction(10)
-    namespace_percent: Fraction = Fraction(10)
+    namespace_percent: Fraction = Fraction(5)
     moves: Moves = Moves.FEWEST
     give_up_after: timedelta = timedelta(hours=24)
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
@@ -72,7 +72,7 @@ class StarvingJobsArgs:
         return cls(
             threshold=_duration(raw, "starvingJobTimeThreshold", default.threshold, timedelta(0)),
             node_percent=percent,
-            namespace_percent=_percentage(raw, "namespaceNodePercent", percent),
+            namespace_percent=_percentage(raw, "namespaceNodePercent", percent / 2),
             moves=_moves(raw.get("moves", default.moves.value)),
             give_up_after=_duration(raw, "giveUpAfter", default.give_up_after, _SHORTEST),
             namespaces=EvictableNamespaces.of_argument(raw.get("namespaces")),

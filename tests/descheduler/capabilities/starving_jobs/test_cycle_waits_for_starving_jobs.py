@@ -41,7 +41,15 @@ def cluster() -> RoomCluster:
 
 
 def asking(**args: Any) -> PlannerSettings:  # noqa: ANN401 - the plugin's arguments
-    plugin = StarvingJobs.parse({"starvingJobTimeThreshold": 60, "reservedNodePercent": 50, "moves": "Never", **args})
+    plugin = StarvingJobs.parse(
+        {
+            "starvingJobTimeThreshold": 60,
+            "reservedNodePercent": 50,
+            "namespaceNodePercent": 50,
+            "moves": "Never",
+            **args,
+        }
+    )
     plugins = replace(default_plugins(), balance=Enabled(STARVING_JOBS, plugin))
     return settings_with(PlannerSettings(plugins=plugins).at(NOON + timedelta(hours=1)), plugins)
 

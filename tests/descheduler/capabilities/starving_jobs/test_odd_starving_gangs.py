@@ -30,7 +30,9 @@ def planned(*pods: Pod, groups: tuple[PodGroup, ...] = (), nodes: int = 4) -> Pl
     names = [f"n{number}" for number in range(nodes)]
     small = [bare_pod(f"small-{one}", node=one, cpu="1", memory=None, restart_policy="Never") for one in names]
     snapshot = Snapshot(nodes=tuple(node(one, cpu="3") for one in names), pods=(*small, *pods), pod_groups=groups)
-    asked = StarvingJobs.parse({"starvingJobTimeThreshold": "30m", "reservedNodePercent": 100, "moves": "Never"})
+    asked = StarvingJobs.parse(
+        {"starvingJobTimeThreshold": "30m", "reservedNodePercent": 100, "namespaceNodePercent": 100, "moves": "Never"}
+    )
     plugins = default_plugins()
     mine = type(plugins)(
         balance=Enabled(STARVING_JOBS, asked),

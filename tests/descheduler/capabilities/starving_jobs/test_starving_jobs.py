@@ -105,7 +105,12 @@ def planned(nodes: Sequence[Node], pods: Sequence[Pod], *more: Any, **args: Any)
         pod_groups=tuple(one for one in more if type(one).__name__ == "PodGroup"),
         workloads=tuple(one for one in more if type(one).__name__ == "Workload"),
     )
-    return plan(snapshot, settings(**args))
+    return plan(snapshot, settings(**_for_one_namespace(args)))
+
+
+def _for_one_namespace(args: dict[str, Any]) -> dict[str, Any]:
+    """Arguments under which the jobs of one namespace, as most are here, may have all that jobs may have."""
+    return {"namespaceNodePercent": args.get("reservedNodePercent", 100), **args}
 
 
 def nodes_of(room: Room) -> list[str]:
@@ -300,12 +305,31 @@ def test_a_job_that_never_gets_so_many_nodes_holds_up_no_other() -> None:
     assert [room.name for room in made.rooms] == ["default/young"]
 
 
+def test_the_jobs_of_one_namespace_get_half_of_the_percentage_whatever_their_priority() -> None:
+    """Any tenant may give its pods the class `system-cluster-critical`."""
+    nodes = [small_node(f"n{number}") for number in range(10)]
+    blocked = [blocked_pod for number in range(10) for blocked_pod in full(f"n{number}")]
+    greedy = [
+        waiting(
+            f"greedy-{number}",
+            namespace="greedy",
+            priority=2_000_000_000,
+            priority_class_name="system-cluster-critical",
+        )
+        for number in range(9)
+    ]
+    modest = waiting("modest", namespace="modest", created=LATER)
+    snapshot = Snapshot(nodes=tuple(nodes), pods=(*blocked, *greedy, modest))
+    made = plan(snapshot, settings(reservedNodePercent=40))
+    assert sorted(room.namespace for room in made.rooms) == ["greedy", "greedy", "modest"]
+
+
 def test_the_jobs_of_one_namespace_leave_nodes_to_others_where_the_policy_says_so() -> None:
     nodes = [small_node(f"n{number}") for number in range(10)]
     blocked = [one for number in range(10) for one in full(f"n{number}")]
     greedy = [waiting(f"greedy-{number:02d}", namespace="greedy", priority=1000) for number in range(30)]
     modest = waiting("modest", namespace="modest", created=LATER)
-    alone = planned(nodes, [*blocked, *greedy, modest], reservedNodePercent=40)
+    alone = planned(nodes, [*blocked, *greedy, modest], reservedNodePercent=40, namespaceNodePercent=40)
     assert {room.namespace for room in alone.rooms} == {"greedy"}
     shared = planned(nodes, [*blocked, *greedy, modest], reservedNodePercent=40, namespaceNodePercent=20)
     assert sorted(room.namespace for room in shared.rooms) == ["greedy", "greedy", "modest"]

@@ -1,0 +1,39 @@
+"""Integers beyond 64 bits in JSON, cut out before it is decoded.
+
+An API server refuses them, a file may have them. Python has integers of any size, which fail only once they are encoded.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+TOO_LARGE: Final = "\0beyond 64 bits"
+"""Replacement of such an integer; API objects have no such text."""
+
+_RAW_TOO_LARGE: Final = b'"\\u0000beyond 64 bits"'
+_LONG_INTEGER: Final = re.compile(rb"[0-9]{19}")
+_TEXT_OR_INTEGER: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|-?[0-9]{19,}+(?![.eE0-9])', re.DOTALL)
+_INT64: Final = 1 << 63
+_MOST_DIGITS: Final = 19
+
+
+def cut_long_integers(raw: bytes) -> bytes:
+    """Cut integers beyond 64 bits out of JSON; a mark replaces each."""
+    if _LONG_INTEGER.search(raw) is None:  # hardly any file has one
+        return raw
+    return _TEXT_OR_INTEGER.sub(_marked_if_too_large, raw)
+
+
+def has_cut_integer(raw: bytes | msgspec.Raw) -> bool:
+    """Return whether integers were cut out of JSON."""
+    return _RAW_TOO_LARGE in bytes(raw)
+
+
+def _marked_if_too_large(token: re.Match[bytes]) -> bytes:
+    text = token[0]
+    if text.startswith(b'"'):
+        return text
+    digits = text.lstrip(b"-").lstrip(b"0")
+    fits = len(digits) <= _MOST_DIGITS and -_INT64 <= int(text) < _INT64
+    return text if fits else _RAW_TOO_LARGE
