@@ -99,12 +99,6 @@ HANDOVER_GATE: Final = f"{PREFIX}/handover"
 QUEUE_GATE: Final = f"{PREFIX}/queue"
 """Scheduling gate that holds a pod of one of Berth's queues until the queue has room for it."""
 
-KUEUE_GATE: Final = "kueue.x-k8s.io/admission"
-"""Kueue's scheduling gate on a pod that it has not admitted yet."""
-
-KUEUE_MANAGED_LABEL: Final = "kueue.x-k8s.io/managed"
-"""On a pod that Kueue manages, value `true`."""
-
 HANDOVER_TAINT: Final = f"{PREFIX}/handover"
 """NoSchedule taint that guards a node during a hand-over; value: deadline in unix seconds."""
 

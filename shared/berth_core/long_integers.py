@@ -1,6 +1,6 @@
 """Integers beyond 64 bits in JSON, cut out before it is decoded.
 
-An API server refuses them, a file may have them. Python has integers of any size, which fail only once they are encoded.
+An API server refuses them, a file may have them. Python has integers of any size, which fail once they are encoded.
 """
 
 import re

@@ -23,7 +23,7 @@ from account_calls import (
     tenants_pod,
     windows_reservation,
 )
-from berth_core.labels import RESERVATION_LABEL
+from berth_core.labels import PREEMPTABLE_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import AlreadyExistsError, ForbiddenError, InvalidObjectError, KubeError, NotFoundError
@@ -43,7 +43,7 @@ from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import await_priority_class, build_reservation, label_owner, make_namespace, pod_template
 from eviction_calls import ALLOWED_EVICTIONS, REFUSED_EVICTIONS, answered_evictions
-from label_calls import ALLOWED_LABELS, ANOTHER, REFUSED_LABELS, hashed_pod, idle_pod, labelled_pod
+from label_calls import ALLOWED_LABELS, ANOTHER, REFUSED_LABELS, hashed_pod, idle_pod, labelled_pod, unasked_pod
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -53,6 +53,7 @@ MADE = (
     (PODS, idle_pod(), NAMESPACE),
     (PODS, labelled_pod(RESERVATION_LABEL, name="sent"), NAMESPACE),
     (PODS, hashed_pod(), NAMESPACE),
+    (PODS, unasked_pod(), NAMESPACE),
     (PODS, bystander(), DEFAULT_NAMESPACE),
     (PRIORITY_CLASSES, manifests.build_priority_class(7), None),
     (PRIORITY_CLASSES, changed(manifests.build_priority_class(9), "metadata.name", "somebodys-class"), None),
@@ -149,6 +150,18 @@ def test_the_policies_let_accounts_do_what_they_need(used_up: ApiTargets) -> Non
             continue  # an operator of other tests left it; the API server asks the policies before it looks for that
         except KubeError as error:
             raise AssertionError(f"{case}: {error}") from error
+
+
+def test_a_pod_that_was_let_onto_lent_nodes_stays_one_that_leaves_them(used_up: ApiTargets) -> None:
+    def labelled(value: str | None) -> Body:
+        return {"metadata": {"labels": {PREEMPTABLE_LABEL: value}}}
+
+    used_up[OPERATOR].merge_patch(PODS, "idle", labelled("true"), namespace=NAMESPACE)
+
+    with pytest.raises(InvalidObjectError, match="may take the label"):
+        used_up[ANOTHER].merge_patch(PODS, "idle", labelled(None), namespace=NAMESPACE)
+    with pytest.raises(InvalidObjectError, match="may give a pod this label"):
+        used_up[ANOTHER].merge_patch(PODS, "idle", labelled("false"), namespace=NAMESPACE)
 
 
 def test_nobody_else_is_held_to_the_policies(targets: ApiTargets, sandbox: Sandbox) -> None:

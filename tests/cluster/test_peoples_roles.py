@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from berth_core.clock import SystemClock
-from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
+from berth_core.labels import QUEUE_GATE, RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.migration.absent_programs import OPERATOR, SERVICE, why_absent
 from berth_kube.client import KubeClient, connect
@@ -289,6 +289,23 @@ def test_an_editor_takes_no_pod_out_of_its_replica_set(people: People) -> None:
         people.admin.merge_patch(PODS, "people-web", released, namespace=OWN)
     finally:
         people.admin.delete(PODS, "people-web", namespace=OWN, grace_seconds=0)
+
+
+def test_an_editor_takes_no_gate_of_a_queue_off_and_no_other_gate_is_kept_on(people: People) -> None:
+    """Whoever may change queues may: so pods are freed once Berth is gone."""
+    body = {"apiVersion": "v1", "kind": "Pod", **pod_template({"app": "web"}, cpu="1")}
+    body["metadata"]["name"] = "people-queued"
+    body["spec"]["schedulingGates"] = [{"name": QUEUE_GATE}, {"name": "example.com/theirs"}]
+    theirs_off = {"spec": {"schedulingGates": [{"name": QUEUE_GATE}]}}
+    editor = people.clients["aggregate-to-edit"]
+    people.admin.create(PODS, body, namespace=OWN)
+    try:
+        editor.merge_patch(PODS, "people-queued", theirs_off, namespace=OWN)
+        with pytest.raises(InvalidObjectError, match="who may update queues may take the gate"):
+            editor.merge_patch(PODS, "people-queued", {"spec": {"schedulingGates": None}}, namespace=OWN)
+        people.admin.merge_patch(PODS, "people-queued", {"spec": {"schedulingGates": None}}, namespace=OWN)
+    finally:
+        people.admin.delete(PODS, "people-queued", namespace=OWN, grace_seconds=0)
 
 
 def test_a_policy_editor_writes_policies_and_approves_nothing(people: People) -> None:

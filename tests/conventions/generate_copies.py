@@ -155,7 +155,8 @@ Helm removes everything that it installed except the CRDs. The certificate's Sec
 namespace. A webhook registration without an operator only causes delay: pods of the namespaces that had a live
 Reservation are created five seconds later. `kubectl delete mutatingwebhookconfiguration berth-handover` ends that, and
 `berth doctor` finds what else is left and says how to remove it. Pods that queues still held keep their gate, and no
-scheduler looks at them; this takes it off all of them:
+scheduler looks at them; this takes it off all of them. The admission policy that guards the gate goes with the release
+(`kubectl delete validatingadmissionpolicybinding berth-pods-of-others` where it is left):
 
     gate=berth.volcano.sh/queue
     kubectl delete mutatingwebhookconfiguration berth-queues || true

@@ -80,8 +80,7 @@ def test_keys_of_our_own_have_our_prefix_and_differ_within_their_sort() -> None:
     of_volcano -= {name for name, key in KEYS.items() if key.startswith(labels.PREFIX)}
     of_kubernetes = {"CRITICAL_NODE_LABEL", "DAEMON_POD_LABEL", "MANAGED_LABEL", "TEMPLATE_HASH_LABEL"}
     of_kubernetes |= {"LEADER_WORKER_SET_LABEL"}
-    of_kueue = {"KUEUE_GATE", "KUEUE_MANAGED_LABEL"}
-    others = {*of_kubernetes, *of_kueue, *of_volcano}
+    others = {*of_kubernetes, *of_volcano}
     ours = {name: key for name, key in KEYS.items() if name not in others}
     assert all(key.startswith(f"{labels.PREFIX}/") for key in ours.values())
     for sort in ("_LABEL", "_ANNOTATION", "_TAINT"):

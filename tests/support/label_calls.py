@@ -17,6 +17,8 @@ from berth_core.labels import (
     DAEMON_POD_LABEL,
     EMPTY_BY_ANNOTATION,
     EVICT_PERIOD_ANNOTATION,
+    EVICTIONS_LABEL,
+    EVICTIONS_SURGE,
     FENCE_LABEL,
     HANDOVER_GATE,
     HANDOVER_LABEL,
@@ -72,7 +74,16 @@ def labelled_pod(
 
 def hashed_pod(name: str = "hashed", value: str = HASH) -> Body:
     """Return a tenant's pod as a ReplicaSet of a Deployment knows it."""
-    return changed(labelled_pod("app", name=name), f"metadata.labels.{TEMPLATE_HASH_LABEL}", value)
+    body = changed(labelled_pod("app", name=name), f"metadata.labels.{TEMPLATE_HASH_LABEL}", value)
+    body["metadata"]["labels"][EVICTIONS_LABEL] = EVICTIONS_SURGE
+    return body
+
+
+def unasked_pod() -> Body:
+    """Return the same pod, of which nothing says that a replacement comes before an eviction."""
+    body = hashed_pod("unasked")
+    del body["metadata"]["labels"][EVICTIONS_LABEL]
+    return body
 
 
 def patch_hashed(account: str, labels: Body, **metadata: object) -> ApiCall:
@@ -152,6 +163,10 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
     "another's pod made as one that was let go": (
         create(ANOTHER, PODS, hashed_pod("let-go", RELEASED_HASH), NAMESPACE),
         "only Berth and who may carry out plans may take a pod out of its ReplicaSet",
+    ),
+    "a pod let go by the operator where nothing asks for it": (
+        patch_pod(OPERATOR, {"metadata": {"labels": LET_GO}}, of=(NAMESPACE, "unasked")),
+        "lets go only pods whose evictions surge",
     ),
     "another value of the template hash by the operator": (
         patch_hashed(OPERATOR, {TEMPLATE_HASH_LABEL: "other"}),

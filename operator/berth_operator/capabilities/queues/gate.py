@@ -1,6 +1,6 @@
 """The gate of queues: every new pod in a namespace of a queue gets it."""
 
-from berth_core import KUEUE_GATE, KUEUE_MANAGED_LABEL, QUEUE_GATE
+from berth_core import QUEUE_GATE
 from berth_operator import metrics
 from berth_operator.admission.reviews import AdmissionReview, Answer, adding_gate, allow, name_of, patched, read_pod
 
@@ -8,14 +8,15 @@ from berth_operator.admission.reviews import AdmissionReview, Answer, adding_gat
 def gate_for_queue(review: AdmissionReview) -> Answer:
     """Return the answer that adds the gate of queues, whatever replica is asked.
 
-    Left out are pods with a node, of DaemonSets and of kubelets, and those that Kueue holds back or has let go.
+    Left out are pods with a node, of DaemonSets and of kubelets. Kueue's label and gate say nothing here: whoever
+    creates a pod may give it both, and the webhook is registered for no namespace in which Kueue has a LocalQueue.
     """
     request = review.request
     pod = read_pod(request)
     if pod is None or request.operation != "CREATE" or pod.spec.node_name or pod.belongs_to_node:
         return allow(request.uid)
     gates = {gate.name for gate in pod.spec.scheduling_gates}
-    if QUEUE_GATE in gates or KUEUE_GATE in gates or pod.metadata.labels.get(KUEUE_MANAGED_LABEL) == "true":
+    if QUEUE_GATE in gates:
         return allow(request.uid)
     return Answer(patched(request.uid, [adding_gate(pod, QUEUE_GATE)]), pod=name_of(pod), own_verdict="queued")
 

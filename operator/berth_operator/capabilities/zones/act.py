@@ -6,7 +6,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -31,6 +31,7 @@ from berth_core import (
     preemptable_groups,
     volcano_group_of,
 )
+from berth_core.revocable_zones import says_preemptable
 from berth_kube import PODS, REVOCABLE_ZONES, KubeClient, Listed, NotFoundError
 from berth_operator.capabilities.zones import metrics
 from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
@@ -93,6 +94,14 @@ class PreemptablePods:
         groups = self._groups() if any(map(volcano_group_of, refused_pods)) else frozenset()
         preemptable = [pod for pod in refused_pods if is_preemptable(pod, groups)]
         label_oldest(self._client, preemptable, PREEMPTABLE_LABEL)
+
+    def mark(self, pods: Iterable[Pod]) -> None:
+        """Label the pods on open lent nodes that came by Volcano's label; raises the first refusal at the end.
+
+        Whoever owns a pod may take that label off again, and would keep the node when it closes. Berth's stays.
+        """
+        unmarked = [pod for pod in pods if PREEMPTABLE_LABEL not in pod.metadata.labels and not pod.is_terminating]
+        label_oldest(self._client, [pod for pod in unmarked if says_preemptable(pod.metadata)], PREEMPTABLE_LABEL)
 
     def _groups(self) -> frozenset[tuple[str, str]]:
         """Return the pod groups that say so; none where they cannot be listed."""
@@ -182,6 +191,7 @@ class Zones(Capability):
             return
         now = self._clock.now()
         nodes = self._nodes_of(zone.metadata.name)
+        counted_before = self._counts.get(zone.metadata.uid)
         pods_left = self._left_on(zone, nodes)
         refused_nodes = self.fences.refused(nodes, now)
         decision_before = decide_zone(
@@ -197,6 +207,8 @@ class Zones(Capability):
         self._report(zone, decision.status)
         if decision.status.state == ZoneState.OPEN and nodes:
             self._pods.let_in()
+            if self._counts.get(zone.metadata.uid) is not counted_before:
+                self._pods.mark(pods_left.pods)
         if decision.wake_seconds is not None:
             self._enqueue(key, decision.wake_seconds)
 

@@ -531,8 +531,6 @@ EXEMPT: Final = {
     "with a node": pod(node="node-a"),
     "of a DaemonSet": pod(controller=owner("DaemonSet", "agent")),
     "of a kubelet": pod(annotations={"kubernetes.io/config.mirror": "x"}),
-    "that Kueue holds back": pod(gates=["kueue.x-k8s.io/admission"]),
-    "that Kueue manages": pod(labels={"kueue.x-k8s.io/managed": "true"}),
     "that has the gate": pod(gates=[QUEUE_GATE]),
 }
 
@@ -546,6 +544,19 @@ def review(body: object, operation: str = "CREATE") -> AdmissionReview:
 @pytest.mark.parametrize("body", EXEMPT.values(), ids=EXEMPT)
 def test_pods_that_get_no_gate(body: object) -> None:
     assert gate_for_queue(review(body)).verdict == "let be"
+
+
+SIGNED: Final = {
+    "the label": pod(labels={"kueue.x-k8s.io/managed": "true"}),
+    "the gate, to be taken off later": pod(gates=["kueue.x-k8s.io/admission"]),
+    "both": pod(gates=["kueue.x-k8s.io/admission"], labels={"kueue.x-k8s.io/managed": "true"}),
+}
+
+
+@pytest.mark.parametrize("body", SIGNED.values(), ids=SIGNED)
+def test_kueues_signs_keep_no_gate_off_for_any_tenant_can_write_them(body: object) -> None:
+    """Where Kueue has a LocalQueue, the webhook is not registered."""
+    assert gate_for_queue(review(body)).verdict == "queued"
 
 
 def test_any_other_new_pod_gets_the_gate_beside_its_own() -> None:

@@ -322,6 +322,24 @@ def test_a_pod_is_let_onto_open_lent_nodes(harness: ZoneHarness, body: dict[str,
     assert (PREEMPTABLE_LABEL in found.metadata.labels) is want
 
 
+def test_a_pod_that_came_by_volcanos_label_is_marked_while_the_node_is_open(harness: ZoneHarness) -> None:
+    """Its owner may take that label off, and the pod would stay when the node closes."""
+    lend(harness, "node-a")
+    by_label = {"volcano.sh/preemptable": "true"}
+    harness.api.put(PODS, as_api(pod("came", node="node-a", labels=by_label)))
+    harness.api.put(PODS, as_api(pod("elsewhere", node="node-x", labels=by_label)))
+    harness.api.put(PODS, as_api(pod("was-there", node="node-a")))
+    marked = {}
+    for hours in (-1, 1):
+        live_at(harness, at(hours))
+        harness.forget_counts()
+        harness.zones.reconcile(Key(ZONE, "uid-rz1"))
+        pods = harness.api.list(PODS, type=Pod).items
+        marked[hours] = {here.metadata.name for here in pods if here.metadata.labels.get(PREEMPTABLE_LABEL) == "true"}
+
+    assert marked == {-1: set(), 1: {"came"}}
+
+
 def test_pods_of_daemon_sets_and_static_pods_are_not_counted(harness: ZoneHarness) -> None:
     lend(harness, "node-a")
     mirror = {"kubernetes.io/config.mirror": "x"}
