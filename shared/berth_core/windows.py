@@ -42,6 +42,8 @@ class WindowReason(StrEnum):
     """Not scheduled: a field is wrong; the message names it and what would be right."""
     OVERLAPPING = "Overlapping"
     """Not scheduled at times: too many occurrences would be open at once, and the latest are left out."""
+    TOO_MANY_WINDOWS = "TooManyWindows"
+    """Not scheduled: older windows of the namespace are as many as its limit allows; the message names it."""
     NOT_RESERVING = "NotReserving"
     """Sufficient is unknown: no occurrence reserves now."""
     NO_NODES = "NoNodes"

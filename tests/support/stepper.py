@@ -78,6 +78,7 @@ class CapabilitySimulation(Settling, Generic[Controller]):
 
     api: ApiServerInMemory = field(default_factory=ApiServerInMemory)
     nodes: tuple[GuardableNode, ...] = ()
+    settings: OperatorSettings = field(default_factory=OperatorSettings)
 
     @abstractmethod
     def build(self, kernel: Kernel) -> Controller:
@@ -96,7 +97,7 @@ class CapabilitySimulation(Settling, Generic[Controller]):
         self.cache = Cache(self.enqueue)
         client = self.api.as_client()
         self.recorder = EventRecorder(client)
-        context = Context(client, self.cache, OperatorSettings(), self.clock, build_rules(client))
+        context = Context(client, self.cache, self.settings, self.clock, build_rules(client))
         kernel = build_kernel(context, recorder=self.recorder, leads=self.may_act, enqueue=self.enqueue)
         self.controller = self.build(kernel)
         for node in self.nodes:

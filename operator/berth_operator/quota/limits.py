@@ -22,6 +22,7 @@ from berth_core import (
 SLOTS: Final = "slots"
 SHARE: Final = "share"
 MAX_FENCED_NODES: Final = "maxFencedNodes"
+WINDOWS: Final = "windows"
 _WHOLE_PERCENT: Final = 100
 _OPEN: Final = frozenset({SlotState.PENDING, SlotState.HELD})
 _EVERY_NAMESPACE: Final = "*"
@@ -29,8 +30,8 @@ _EVERY_KEY: Final = "*"
 _TOLERATED_BY_ALL: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 """Every pod gets tolerations of these taints."""
 _FORM: Final = (
-    "parts like slots=200, share=50%, maxFencedNodes=10 (or 10%) or cpu=64, with commas between; none lifts the limit "
-    "of slots, share and maxFencedNodes"
+    "parts like slots=200, share=50%, maxFencedNodes=10 (or 10%), windows=20 or cpu=64, with commas between; none "
+    "lifts the limit of slots, share, maxFencedNodes and windows"
 )
 
 
@@ -55,6 +56,9 @@ class NamespaceLimit:
 
     max_fenced_percent: float | None = 10.0
     """The same as a share of the cluster's nodes, at least one; None for no limit."""
+
+    windows: int | None = 20
+    """Maximum number of a namespace's ReservationWindows that open, the oldest first; None for no limit."""
 
     def most_fenced(self, nodes: int) -> int | None:
         """Return how many of the cluster's nodes may be fenced, None for any number."""
@@ -134,13 +138,14 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
         if not name or not value or name in parts:
             raise InputError(option, text, _FORM)
         parts[name] = value
-    slots, share, fenced = (parts.pop(name, None) for name in (SLOTS, SHARE, MAX_FENCED_NODES))
+    slots, share, fenced, windows = (parts.pop(name, None) for name in (SLOTS, SHARE, MAX_FENCED_NODES, WINDOWS))
     try:
         max_nodes, percent = _parse_fenced(fenced, default)
         return NamespaceLimit(
             max_fenced_nodes=max_nodes,
             max_fenced_percent=percent,
             slots=default.slots if slots is None else _parse_count(slots),
+            windows=default.windows if windows is None else _parse_count(windows),
             share_percent=default.share_percent if share is None else _parse_percent(share),
             amounts={
                 resource: ResourceAmounts.from_quantities({resource: raw}).get(resource)

@@ -160,6 +160,7 @@ class Windows(Capability):
         self._clock = context.clock
         self._recorder = kernel.recorder
         self._leads = kernel.leads
+        self._limits = context.settings.limits
         self._enqueue = kernel.enqueue
         self.store = WindowStore(context.cache, lambda key: kernel.enqueue(key, 0.0))
         self._listing = kernel.listing(RESERVATION_WINDOWS, self.refresh)
@@ -221,7 +222,32 @@ class Windows(Capability):
     def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
         reservations = self.store.reservations_of(window.metadata.uid)
         movers = self._movers() if any(map(waits_for_moves, reservations)) else Movers()
-        return decide_window(window, reservations, self._clock.now(), without_nodes=without_nodes, movers=movers)
+        return decide_window(
+            window,
+            reservations,
+            self._clock.now(),
+            without_nodes=without_nodes,
+            movers=movers,
+            over_limit=self._why_over_limit(window),
+        )
+
+    def _why_over_limit(self, window: ReservationWindow) -> str:
+        """Return why a window opens nothing: as many as its namespace may have are older. "" if it opens."""
+        namespace, most = window.metadata.namespace, self._limits.of(window.metadata.namespace).windows
+        if most is None:
+            return ""
+        age = _age_of(window)
+        older = sum(
+            other.metadata.namespace == namespace
+            and _age_of(other) < age
+            and not (other.spec.suspend or other.metadata.deletion_timestamp)
+            for other in self.store.all()
+        )
+        if older < most:
+            return ""
+        return (
+            f"the namespace {namespace} may have {most} windows that open, and older ones are as many (limit windows)"
+        )
 
     def _movers(self) -> Movers:
         """Return the policies by which a descheduler moves pods for windows, as they were a moment ago."""
@@ -313,6 +339,10 @@ class Windows(Capability):
     def _log(self, event: str, window: ReservationWindow, start: datetime | None) -> None:
         start_field = {} if start is None else {logs.KEY_START: format_timestamp(start)}
         _LOG.info(event, **{logs.KEY_WINDOW: window.key, **start_field})
+
+
+def _age_of(window: ReservationWindow) -> tuple[str, str]:
+    return window.metadata.creation_timestamp or "", window.metadata.uid
 
 
 def _span(times: Occurrence) -> str:

@@ -94,11 +94,12 @@ def decide_window(
     *,
     without_nodes: bool = False,
     movers: Movers = _NO_MOVERS,
+    over_limit: str = "",
 ) -> WindowDecision:
     """Return what a window opens and closes now.
 
     `reservations` are all that it controls. `without_nodes`: no node may be used by what is due. `movers` are the
-    policies that move pods where a window waits for moves.
+    policies that move pods where a window waits for moves. `over_limit` says why the window opens nothing.
     """
     if window.metadata.deletion_timestamp is not None:
         return WindowDecision(window.status)
@@ -119,6 +120,8 @@ def decide_window(
         closes = tuple(reservation for _, reservation in by_start if reservation.is_live)
         return WindowDecision(msgspec.structs.replace(status, last_start=None), closes=closes)
     decision = _decide_scheduled(window, schedule, by_start, now, movers)
+    if over_limit:
+        return _without_opening(window, decision, over_limit, now)
     if not (without_nodes and decision.opens):
         return decision
     text = "no node that spec.nodeSelector and the template choose is ready and open to its pods"
@@ -129,6 +132,15 @@ def decide_window(
         sufficient,
     )
     return replace(decision, status=msgspec.structs.replace(decision.status, conditions=conditions))
+
+
+def _without_opening(window: ReservationWindow, decision: WindowDecision, why: str, now: datetime) -> WindowDecision:
+    """Return the decision for a window beyond its namespace's limit: what is open ends in time, what is due passes."""
+    problem = Condition(type="", status="False", reason=WindowReason.TOO_MANY_WINDOWS, message=why)
+    scheduled = problem.dated(WindowCondition.SCHEDULED, window.metadata, window.status.conditions, now)
+    rest = (condition for condition in decision.status.conditions if condition.type != scheduled.type)
+    status = msgspec.structs.replace(decision.status, next=None, conditions=(scheduled, *rest))
+    return replace(decision, status=status, opens=(), missed=(), left_out=())
 
 
 def read_window(window: ReservationWindow) -> WindowSchedule:

@@ -23,7 +23,9 @@ from berth_core.schedules import WindowSchedule
 from berth_kube import DESCHEDULER_POLICIES, JOBS, PODS, RESERVATION_WINDOWS, RESERVATIONS, VOLCANO_POD_GROUPS
 from berth_kube.errors import ServerError
 from berth_operator.capabilities.windows.store import WINDOW
+from berth_operator.quota.limits import LimitSettings, NamespaceLimit, parse_limit
 from berth_operator.runtime.workqueue import Key
+from berth_operator.settings import OperatorSettings
 from builders import as_api, owner, pod
 from conventions.pages import blocks
 from conventions.tracked import ROOT
@@ -451,6 +453,35 @@ def test_windows_that_open_together_are_not_given_the_same_capacity() -> None:
     assert one.api.calls.count("list pods status.phase!=Succeeded,status.phase!=Failed") == 1
 
 
+def test_a_namespace_opens_as_many_windows_as_its_limit_allows_the_oldest_first() -> None:
+    two = OperatorSettings(limits=LimitSettings(default=parse_limit("--limit", "windows=2")))
+    simulation = WindowSimulation(nodes=(big_node("node-a", cpu="64"),), settings=two)
+    for minute, name in enumerate(("first", "second", "third")):
+        body = window_body(name)
+        body["metadata"]["creationTimestamp"] = f"2026-11-01T00:0{minute}:00Z"
+        simulation.apply(body)
+    simulation.advance(at("1:00"))
+
+    def openings() -> set[str]:
+        controllers = (held.metadata.owner_references[0].name for held in simulation.reservations())
+        return set(controllers)
+
+    assert openings() == {"first", "second"}
+    surplus = simulation.window("third").condition(WindowCondition.SCHEDULED)
+    assert surplus is not None
+    assert (surplus.status, surplus.reason) == ("False", "TooManyWindows")
+    assert "2 windows" in surplus.message
+    assert "limit windows" in surplus.message
+    assert simulation.window("third").status.next is None
+
+    simulation.apply({**window_body("first"), "spec": {**window_body("first")["spec"], "suspend": True}})
+    simulation.controller.resync(lambda _: True)
+    simulation.settle()
+    scheduled = simulation.window("third").condition(WindowCondition.SCHEDULED)
+    assert scheduled is not None
+    assert scheduled.status == "True"
+
+
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Santiago")
 AROUND_CHANGES: Final = (datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC))
 
@@ -469,7 +500,8 @@ def random_window(random: Random, number: int) -> dict[str, Any]:
 @pytest.mark.parametrize("begins", AROUND_CHANGES, ids=["spring", "autumn"])
 def test_a_hundred_windows_on_one_node_open_and_close_on_time_over_changes_of_the_clock(begins: datetime) -> None:
     random = Random(7)  # noqa: S311 - windows, no secrets
-    one = WindowSimulation(now=begins, nodes=(big_node("node-a", cpu="6400", memory="64Ti"),))
+    any_number = OperatorSettings(limits=LimitSettings(default=NamespaceLimit(windows=None)))
+    one = WindowSimulation(now=begins, nodes=(big_node("node-a", cpu="6400", memory="64Ti"),), settings=any_number)
     bodies = {body["metadata"]["name"]: body for body in (random_window(random, number) for number in range(100))}
     for body in bodies.values():
         one.apply(body)
