@@ -305,3 +305,39 @@ def test_what_gets_no_answer_for_a_minute_is_not_healthy(
 ) -> None:
     silence = Silence(lambda: own, lambda: of_kopf)
     assert (silence.why_unhealthy(), silence.why_not_ready()) == (unhealthy, not_ready)
+
+
+class Behind(Started):
+    """A program that says whether the API server's versions have gone back."""
+
+    def __init__(self, *, behind: bool) -> None:
+        super().__init__()
+        self._behind = behind
+        self.asked: list[str] = []
+
+    def is_behind(self, version: str) -> bool:
+        self.asked.append(version)
+        return self._behind
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["a quiet cluster", "another history"])
+def test_a_silent_watch_is_given_up_only_where_versions_have_gone_back(
+    monkeypatch: pytest.MonkeyPatch,
+    behind: bool,  # noqa: FBT001 - what the case wants
+) -> None:
+    stream, program = ReservationStream(lambda: None), Behind(behind=behind)
+
+    async def look() -> bool:
+        await watch(stream, Clock(monkeypatch), (28.0, b""))
+        excused, ends = asyncio.Event(), asyncio.Event()
+        monkeypatch.setattr(stream, "excuse_silence", excused.set)
+        monkeypatch.setattr(stream, "why_begin_anew", lambda: "another history" if behind else "")
+        task = asyncio.create_task(kopf_runtime._end_deaf(cast("App", program), stream, ends))
+        await asyncio.wait_for((ends if behind else excused).wait(), 300)
+        was_ended = ends.is_set()
+        ends.set()
+        await task
+        return was_ended
+
+    assert asyncio.run(look()) is behind
+    assert set(program.asked) == {"7"}

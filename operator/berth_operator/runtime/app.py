@@ -10,7 +10,19 @@ from typing import Any, Final, Literal
 import structlog
 
 from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation
-from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
+from berth_kube import (
+    LEASES,
+    PRIORITY_CLASSES,
+    RESERVATIONS,
+    Call,
+    KubeClient,
+    NotFoundError,
+    Repeatable,
+    Request,
+    await_rights,
+    decode_page,
+    version_number,
+)
 from berth_operator import metrics, telemetry
 from berth_operator.admission.certificates import CertificateManager
 from berth_operator.admission.reviews import Admission
@@ -136,6 +148,19 @@ class App:
         The cache queues the follow-up.
         """
         apply_event(self._cache, event_type, body)
+
+    def is_behind(self, version: str) -> bool:
+        """Return whether the API server's last version is below one of before: etcd was restored from a backup.
+
+        False where it does not answer.
+        """
+        call = Call("list", RESERVATIONS.plural)
+        request = Request(call, "GET", RESERVATIONS.path(), [("limit", "1")])
+        try:
+            page = decode_page(call, self._client.send(request, Repeatable.ALWAYS), dict)
+        except BerthError:
+            return False
+        return version_number(page.metadata.resource_version) < version_number(version)
 
     def begin_reservation(self, uid: str) -> None:
         """Reset a Reservation's failure count.

@@ -127,6 +127,8 @@ class ReservationStream:
         self._is_open = self._has_listed = False
         self._under_way = self._failures = 0
         self._last_request: float | None = None
+        self.version = ""
+        """The resourceVersion from which the present watch goes on."""
         self._in_vain_seconds = 0.0
         """How long watches in a row were open that brought nothing."""
 
@@ -153,11 +155,20 @@ class ReservationStream:
         """Return why this run of kopf will never hear of Reservations again, "" while it may."""
         if self._failures >= _FAILURES_BEFORE_A_NEW_RUN:
             return f"{self._failures} connections in a row have failed"
-        if self._in_vain_seconds >= _IN_VAIN_SECONDS:
+        if self.is_in_vain:
             return "a watch has brought nothing, not even a bookmark: its resourceVersion may be of another history"
         if self.idle_seconds() >= _IDLE_SECONDS:
             return "there is no watch"
         return ""
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether watches were open for long that brought nothing, not even a bookmark."""
+        return self._in_vain_seconds >= _IN_VAIN_SECONDS
+
+    def excuse_silence(self) -> None:
+        """Let the watches have brought nothing because nothing has happened."""
+        self._in_vain_seconds = 0.0
 
     def build_trace(self) -> aiohttp.TraceConfig:
         """Return a trace that reports a session's requests to this stream."""
@@ -187,6 +198,7 @@ class ReservationStream:
         if "watch" not in params.url.query:
             self._has_listed = True
             return
+        self.version = params.url.query.get("resourceVersion", "")
         content = params.response.content
         if isinstance(content, _ReadableLines):
             watch = _Watch(time.monotonic())
@@ -315,7 +327,7 @@ async def _run_once(
     registry = kopf.OperatorRegistry()
     declare(registry, stop_flag)
     ends = asyncio.Event()
-    guards = [asyncio.create_task(_end_with(stop_flag, ends)), asyncio.create_task(_end_deaf(stream, ends))]
+    guards = [asyncio.create_task(_end_with(stop_flag, ends)), asyncio.create_task(_end_deaf(program, stream, ends))]
     try:
         await kopf.operator(
             registry=registry,
@@ -343,11 +355,19 @@ async def _end_with(stop_flag: asyncio.Event, ends: asyncio.Event) -> None:
     ends.set()
 
 
-async def _end_deaf(stream: ReservationStream, ends: asyncio.Event) -> None:
-    """End a run of kopf that will never hear of Reservations again."""
-    while not ends.is_set() and not (why := stream.why_begin_anew()):
-        await _wait(ends, _CHECK_SECONDS)
-    if not ends.is_set():
+async def _end_deaf(program: App, stream: ReservationStream, ends: asyncio.Event) -> None:
+    """End a run of kopf that will never hear of Reservations again.
+
+    A quiet cluster brings no bookmark either, so a silent watch is given up only where the revisions have gone back.
+    """
+    why = ""
+    while not ends.is_set() and not why:
+        if stream.is_in_vain and not await asyncio.to_thread(program.is_behind, stream.version):
+            stream.excuse_silence()
+        why = stream.why_begin_anew()
+        if not why:
+            await _wait(ends, _CHECK_SECONDS)
+    if why:
         _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "watch Reservations", telemetry.KEY_ERROR: why})
     ends.set()
 
