@@ -88,7 +88,7 @@ def test_nothing_of_a_template_but_what_scheduling_sees_reaches_the_placeholder(
                 "image": "pause",
                 "imagePullPolicy": "IfNotPresent",
                 "name": "placeholder",
-                "resources": {"limits": {}, "requests": {"cpu": "1"}},
+                "resources": {"limits": {"cpu": "1", "memory": "0"}, "requests": {"cpu": "1", "memory": "0"}},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},
@@ -97,6 +97,8 @@ def test_nothing_of_a_template_but_what_scheduling_sees_reaches_the_placeholder(
             }
         ],
         "enableServiceLinks": False,
+        "preemptionPolicy": "Never",
+        "priority": 0,
         "priorityClassName": priority_class_name(0),
         "schedulerName": "default-scheduler",
         "securityContext": {

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Final
 
-from berth_core import LabelSelector, Pod, PodTemplate, Snapshot
-from berth_core.labels import TEMPLATE_HASH_LABEL
+from berth_core import TEMPLATE_HASH_LABEL, LabelSelector, Pod, PodTemplate, Snapshot
 from berth_descheduler.planner.owners.statefulsets import REVISION_LABEL
 
 _OF_THE_CONTROLLER: Final = frozenset({TEMPLATE_HASH_LABEL, REVISION_LABEL})
