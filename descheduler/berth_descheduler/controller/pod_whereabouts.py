@@ -10,8 +10,8 @@ from typing import Final
 
 import structlog
 
-from berth_core import BerthError, ObjectMeta, Pod
-from berth_core.objects import ApiStruct, PodSpec, PodStatus, SchedulingGate
+from berth_core import BerthError, ObjectMeta, Pod, PodSpec, PodStatus, SchedulingGate
+from berth_core.objects import ApiStruct
 from berth_descheduler import telemetry
 from berth_descheduler.migration.nodes.freed_marks import PodWhereabouts, ReadWhereabouts
 from berth_descheduler.planner import is_pending
