@@ -94,6 +94,10 @@ class _Collection(Generic[T]):
         """Return all objects."""
         return read_all(self.list_call, self.read_page, self.item_type)
 
+    def read_version(self) -> str:
+        """Return the last resourceVersion, for the price of one object."""
+        return self.read_page(1, "", lambda raw: decode_page(self.list_call, raw, dict).metadata.resource_version)
+
     def open_stream(self, resource_version: str, settings: WatchSettings) -> BaseHTTPResponse:
         """Return the stream of changes since a resourceVersion."""
         seconds = settings.server_seconds * CHANCE.uniform(0.9, 1.0)

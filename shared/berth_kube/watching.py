@@ -120,6 +120,9 @@ class WatchSource(Protocol[T]):
     def read_all(self) -> Listing[T]:
         """Return all objects; raises a KubeError."""
 
+    def read_version(self) -> str:
+        """Return the last resourceVersion; raises a KubeError."""
+
     def open_stream(self, resource_version: str, settings: WatchSettings) -> BaseHTTPResponse:
         """Return the stream of changes since a resourceVersion; raises a KubeError."""
 
@@ -190,6 +193,8 @@ class _Feed(Generic[T]):
         Waits after a failure.
         """
         try:
+            if self._in_vain_seconds >= self._settings.in_vain_seconds:
+                self._look_back()
             if not self._resource_version:
                 self._list()
             self._follow_stream()
@@ -212,6 +217,12 @@ class _Feed(Generic[T]):
         level = logging.WARNING if self._failures >= _WORTH_A_WARNING else logging.DEBUG
         _LOG.log(level, "%s; failure %d in a row, next try in %.1f s", error, self._failures, wait_seconds)
         self._abandoned.wait(wait_seconds)
+
+    def _look_back(self) -> None:
+        """Begin with a list where versions have gone back; a quiet cluster brings no bookmark either."""
+        if version_number(self._source.read_version()) < self._highest_version:
+            self._resource_version = ""
+        self._in_vain_seconds = 0.0
 
     def _list(self) -> None:
         """List all objects and emit them."""
@@ -237,8 +248,6 @@ class _Feed(Generic[T]):
         finally:
             seconds = time.monotonic() - started
             self._in_vain_seconds = 0.0 if items_seen else self._in_vain_seconds + seconds
-            if self._in_vain_seconds >= self._settings.in_vain_seconds:
-                self._resource_version, self._in_vain_seconds = "", 0.0
         if items_seen == 0 and seconds < _TOO_SHORT_SECONDS and not self._abandoned.is_set():
             raise self._source.broken(HTTPError("the server ended the watch at once"))
 

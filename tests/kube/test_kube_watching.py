@@ -207,6 +207,14 @@ def test_a_watch_that_brings_nothing_not_even_a_bookmark_begins_with_a_new_list(
     assert first.began < second.began
 
 
+def test_a_watch_of_a_quiet_cluster_goes_on_where_it_was(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page(pod("a", 9)), page(pod("a", 9), resource_version="12"))
+    server.on("WATCH", PATH, Stream(), Stream([added("b", 13)]))
+    assert list(map(said, brief_items(client, 2))) == ["listed a", "added b"]
+    assert watch_versions(server) == ["10", "10"]
+    assert [seen.query["limit"] for seen in server.requests("GET", PATH)] == ["500", "1"]
+
+
 def test_a_silent_watch_that_has_brought_something_goes_on_where_it_was(
     client: KubeClient, server: ScriptedServer
 ) -> None:
