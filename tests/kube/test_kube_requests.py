@@ -335,11 +335,13 @@ def test_a_host_that_does_not_exist_is_said(tmp_path: Path, monkeypatch: pytest.
     assert not caught.value.acted
 
 
-def test_a_server_that_speaks_no_tls_is_not_tried_again(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_server_that_speaks_no_tls_is_tried_again_only_with_what_was_read_anew(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
     path = write_kubeconfig(tmp_path, server.url.replace("http:", "https:"))
     with connect(kubeconfig=path) as client, pytest.raises(UntrustedServerError):
         client.list(NODES)
-    assert server.connections == 1
+    assert server.connections == 2
 
 
 def tls_alert(level: int, description: int) -> bytes:
