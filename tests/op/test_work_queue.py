@@ -54,6 +54,44 @@ def test_keys_are_taken_in_the_order_in_which_they_are_due() -> None:
     assert [queue.take() for _ in range(3)] == [key("now"), key("soon"), key("late")]
 
 
+def test_namespaces_take_turns_however_many_keys_one_of_them_has() -> None:
+    queue = WorkQueue(lambda added: added.name[0])
+    with in_one_moment():
+        for name in ("a1", "a2", "a3", "a4", "b1", "c1", "c2"):
+            queue.add(key(name))
+    assert [queue.take() for _ in range(7)] == [key(name) for name in ("a1", "b1", "c1", "a2", "c2", "a3", "a4")]
+
+
+def test_a_key_that_comes_to_a_long_queue_waits_for_one_turn() -> None:
+    queue = WorkQueue(lambda added: added.name[0])
+    for number in range(1000):
+        queue.add(key(f"a{number}"))
+    taken = [queue.take()]
+    queue.add(key("b"))
+    taken += [queue.take(), queue.take()]
+    assert key("b") in taken
+
+
+def test_a_namespace_whose_key_is_handled_already_gives_its_turn_to_the_next_one() -> None:
+    queue = WorkQueue(lambda added: added.name[0])
+    with in_one_moment():
+        queue.add(key("a1"))
+        assert queue.take() == key("a1")
+        for name in ("a1", "a2", "b1"):
+            queue.add(key(name))
+        assert [queue.take(), queue.take()] == [key("a2"), key("b1")]
+        queue.done(key("a1"))
+        assert queue.take() == key("a1")
+
+
+def test_nodes_come_before_every_turn() -> None:
+    queue = WorkQueue(lambda added: added.name[0])
+    with in_one_moment():
+        queue.add(key("a1"))
+        queue.add(Key(KeyKind.NODE, "node-1"))
+    assert [queue.take(), queue.take()] == [Key(KeyKind.NODE, "node-1"), key("a1")]
+
+
 def test_of_two_times_the_earlier_counts() -> None:
     for delays in ((0.0, 60.0), (60.0, 0.0)):
         queue = WorkQueue()

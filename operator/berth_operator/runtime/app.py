@@ -53,7 +53,7 @@ class App:
         self._settings = settings
         self._clock = clock
         self._client = client
-        self._queue = WorkQueue()
+        self._queue = WorkQueue(self._namespace_of)
         self._cache = Cache(self._queue.add)
         self._keeper = CertificateManager(client, settings)
         groups = ReserveableGroups(client.within(REFETCH_SECONDS))
@@ -90,6 +90,9 @@ class App:
         self.silence = Silence()
         self.failure: BerthError | None = None
         """The error that made the start fail, for the process's exit code."""
+
+    def _namespace_of(self, key: Key) -> str:
+        return self._cache.namespace_of(key)
 
     def _client_config(self) -> Mapping[str, Any]:
         """Return how API servers reach the webhook, which is built after those that register it."""

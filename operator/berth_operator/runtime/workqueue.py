@@ -1,13 +1,16 @@
 """The queue of keys to reconcile.
 
 Each key is queued once and never handled twice at a time; some are delayed. Keys of nodes come first: a hand-over waits
-for its guard, and a place that stays free longer than its guard is lost.
+for its guard, and a place that stays free longer than its guard is lost. Of the others namespaces take turns, so that a
+thousand Reservations of one keep those of another waiting for no longer than one of them takes.
 """
 
 import heapq
 import math
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -53,11 +56,17 @@ Heap = list[tuple[float, int, Key]]
 class WorkQueue:
     """Thread-safe queue; a key added while it is handled comes back afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace_of: Callable[[Key], str] = lambda _: "") -> None:
+        """`namespace_of` returns in whose turn a key is taken, "" for what is of no namespace."""
+        self._namespace_of = namespace_of
         self._condition = threading.Condition()
         self._due: dict[Key, float] = {}
+        self._namespaces: dict[Key, str] = {}
+        """Of the keys in `_due`."""
         self._guards: Heap = []
-        self._others: Heap = []
+        self._later: Heap = []
+        self._turns: dict[str, deque[tuple[float, Key]]] = {}
+        """Keys that are due, with their times, by namespace; the first namespace is the next in turn."""
         self._serial = 0
         self._working: set[Key] = set()
         self._alarms: list[float] = []
@@ -68,16 +77,17 @@ class WorkQueue:
     def add(self, key: Key, delay_seconds: float = 0.0) -> None:
         """Queue a key; the earliest of several times counts."""
         due_at = time.monotonic() + max(0.0, delay_seconds)
+        namespace = self._namespace_of(key)
         with self._condition:
             if self._due.get(key, float("inf")) <= due_at:
                 return
-            self._due[key] = due_at
+            self._due[key], self._namespaces[key] = due_at, namespace
             self._push(key)
             self._notify_next()
 
     def _push(self, key: Key) -> None:
         self._serial += 1
-        heap = self._guards if key.kind == KeyKind.NODE else self._others
+        heap = self._guards if key.kind == KeyKind.NODE else self._later
         heapq.heappush(heap, (self._due[key], self._serial, key))
 
     def take(self) -> Key | None:
@@ -104,7 +114,8 @@ class WorkQueue:
 
     def _notify_next(self) -> None:
         """Notify one taker if none wakes in time for the next key."""
-        heads = [heap[0][0] for heap in (self._guards, self._others) if heap]
+        heads = [heap[0][0] for heap in (self._guards, self._later) if heap]
+        heads += [keys[0][0] for keys in self._turns.values()]
         if not heads or not self._alarms:
             return
         if min(self._alarms) > max(min(heads), time.monotonic()) + _IN_TIME_SECONDS:
@@ -137,29 +148,52 @@ class WorkQueue:
             return len(self._due)
 
     def _seconds_to_next(self) -> float | None:
-        """Return the seconds until a key can be taken, None for never."""
-        dues = [due for due in map(self._next_due, (self._guards, self._others)) if due is not None]
+        """Return the seconds until a key can be taken, None for never; called where none can be taken now."""
+        dues = [due for due in map(self._next_due, (self._guards, self._later)) if due is not None]
         return max(0.0, min(dues) - time.monotonic()) if dues else None
 
     def _next_due(self, heap: Heap) -> float | None:
         """Return when a heap's first free key is due; drops stale entries."""
         while heap:
             due_at, _, key = heap[0]
-            if self._due.get(key) == due_at and key not in self._working:
+            if self._is_free(due_at, key):
                 return due_at
             heapq.heappop(heap)
         return None
 
+    def _is_free(self, due_at: float, key: Key) -> bool:
+        """Return whether a key is to be taken at that time, and not handled already."""
+        return self._due.get(key) == due_at and key not in self._working
+
     def _pop_due(self) -> Key | None:
         """Remove and return a due key, a node's before any other."""
         now = time.monotonic()
-        for heap in (self._guards, self._others):
-            due_at = self._next_due(heap)
-            if due_at is None or due_at > now:
+        due_at = self._next_due(self._guards)
+        if due_at is not None and due_at <= now:
+            _, _, key = heapq.heappop(self._guards)
+            self._forget_time(key)
+            return key
+        while (due_at := self._next_due(self._later)) is not None and due_at <= now:
+            _, _, key = heapq.heappop(self._later)
+            self._turns.setdefault(self._namespaces[key], deque()).append((due_at, key))
+        return self._pop_in_turn(now)
+
+    def _pop_in_turn(self, now: float) -> Key | None:
+        """Remove and return the first key of the namespace whose turn it is, which is the last one then."""
+        while self._turns:
+            namespace, keys = next(iter(self._turns.items()))
+            due_at, key = keys.popleft()
+            is_free = self._is_free(due_at, key)
+            if is_free or not keys:
+                del self._turns[namespace]
+            if not is_free:
                 continue
-            _, _, key = heapq.heappop(heap)
-            del self._due[key]
-            if heap is self._others:  # guards are never late, however long the queue is
-                self._late_seconds = now - due_at
+            if keys:
+                self._turns[namespace] = keys
+            self._forget_time(key)
+            self._late_seconds = now - due_at  # guards are never late, however long the queue is
             return key
         return None
+
+    def _forget_time(self, key: Key) -> None:
+        del self._due[key], self._namespaces[key]

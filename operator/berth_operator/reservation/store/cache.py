@@ -209,6 +209,11 @@ class Cache:
         with self._lock:
             return self._reservations.get(uid)
 
+    def namespace_of(self, key: Key) -> str:
+        """Return the namespace of a Reservation that is known, "" for any other key."""
+        reservation = self.reservation(key.name) if key.kind == KeyKind.RESERVATION else None
+        return "" if reservation is None else reservation.metadata.namespace
+
     def reservations(self) -> tuple[Reservation, ...]:
         with self._lock:
             return tuple(self._reservations)
