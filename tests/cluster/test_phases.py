@@ -10,10 +10,8 @@ import pytest
 
 from berth_core.clock import parse_timestamp
 from berth_core.labels import QUEUE_ANNOTATION
-from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
-from berth_kube.errors import ForbiddenError
-from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
+from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_sandbox.builds import find_kubectl
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_reservation, make_priority_class, told_reasons
@@ -69,44 +67,6 @@ def test_without_a_place_for_too_long_it_fails_in_the_scheduler_s_words(
             stage.wait_until_empty()
     finally:
         operator.start()
-
-
-def test_a_quota_on_the_placeholders_forbids_it(stage: Stage) -> None:
-    value = 4711
-    name = f"quoted-{stage.namespace}"
-    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [f"berth-placeholder-{value}", name]}
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": name},
-        "spec": {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}},
-    }
-    make_priority_class(stage.client, name, value)
-    stage.client.create(RESOURCE_QUOTAS, quota, namespace=DEFAULT_NAMESPACE)
-    try:
-        eventually("the quota counts", lambda: is_above_quota(stage, name), seconds=60)
-        stage.reserve(template=stage.template(priorityClassName=name))
-        ended = stage.wait_for(ReservationPhase.FAILED)
-        assert ended.status.state is not None
-        assert ended.status.state.reason == "Forbidden"
-        assert "exceeded quota" in ended.status.state.message
-        eventually("it is told", lambda: told(stage) == ["Forbidden"], seconds=60)
-    finally:
-        stage.client.delete(RESOURCE_QUOTAS, name, namespace=DEFAULT_NAMESPACE)
-        stage.client.delete(PRIORITY_CLASSES, name)
-
-
-def is_above_quota(stage: Stage, priority_class: str) -> bool:
-    """Return whether admission refuses a pod of a class in Berth's own namespace for its quota."""
-    container = {"name": "main", "image": "pause", "securityContext": RESTRICTED}
-    pod_security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    spec = {"containers": [container], "securityContext": pod_security, "priorityClassName": priority_class}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asked"}, "spec": spec}
-    try:
-        stage.client.create(PODS, body, namespace=DEFAULT_NAMESPACE, dry_run=True)
-    except ForbiddenError as error:
-        return "exceeded quota" in error.message
-    return False
 
 
 def test_an_owner_of_another_namespace_is_refused_in_clear_words(stage: Stage) -> None:

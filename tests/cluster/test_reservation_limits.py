@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
+from berth_core.objects import PriorityClass
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import ForbiddenError, InvalidObjectError
@@ -271,14 +272,19 @@ def finds_no_place(client: KubeClient, namespace: str, name: str) -> bool:
     return state is not None and state.reason == "UnschedulableYet"
 
 
-def test_our_classes_go_soon_after_the_last_reservation(client: KubeClient, namespace: str) -> None:
+def test_our_classes_stay_for_the_next_reservation(client: KubeClient, namespace: str) -> None:
+    reserve(client, namespace, "first")
+    ended(client, namespace, "first")
+    classes = our_classes(client)
+    assert classes
+    client.delete(RESERVATIONS, "first", namespace=namespace)
+    reserve(client, namespace, "next")
+    assert ended(client, namespace, "next").phase is ReservationPhase.AVAILABLE
+    assert classes.items() <= our_classes(client).items()
+
+
+def our_classes(client: KubeClient) -> dict[str, str]:
+    """Return the uids of the operator's PriorityClasses by their names."""
     selector = f"{MANAGED_LABEL}={MANAGED_BY_OPERATOR}"
-    reserve(client, namespace, "last")
-    ended(client, namespace, "last")
-    assert client.list(PRIORITY_CLASSES, label_selector=selector).items
-    client.delete(RESERVATIONS, "last", namespace=namespace)
-    eventually(
-        "our priority classes are gone",
-        lambda: not client.list(PRIORITY_CLASSES, label_selector=selector).items,
-        seconds=20,
-    )
+    classes = client.list(PRIORITY_CLASSES, label_selector=selector, type=PriorityClass).items
+    return {priority_class.metadata.name: priority_class.metadata.uid for priority_class in classes}

@@ -61,7 +61,8 @@ OTHER_GATE = "example.com/theirs"
 THEIR_TOLERATION = {"key": "theirs", "operator": "Exists", "effect": "NoSchedule"}
 THEIR_TAINT = {"key": "theirs", "value": "", "effect": "NoSchedule"}
 SCALE_DOWN = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-CLASS = priority_class_name(7)
+CLASS_VALUE = 7
+CLASS = priority_class_name(CLASS_VALUE)
 RESERVATION = Reservation.read(
     {
         **build_reservation("held", cpu="1", owners=label_owner(app="any")),
@@ -116,7 +117,7 @@ def placeholder(name: str) -> Body:
 
 def fence() -> Body:
     body = manifests.build_fence("no-such-node", "fence", seconds=60, settings=PlaceholderSettings())
-    body["spec"]["priorityClassName"] = CLASS
+    body["spec"] |= {"priorityClassName": CLASS, "priority": CLASS_VALUE}
     return body
 
 

@@ -16,7 +16,6 @@ from berth_operator.settings import HandoverSettings
 
 INTERVALS = (
     (capability, "_LIST_SECONDS"),
-    (queues, "_LIST_SECONDS"),
     (queues, "_KUEUE_SECONDS"),
     (zones, "_LET_IN_SECONDS"),
     (zones, "_COUNT_SECONDS"),

@@ -14,7 +14,8 @@ from berth_descheduler.planner import CapacityShape, read_shape
 MOST_SHAPES: Final = 8
 MOST_PLANS: Final = 500
 LONGEST_SHAPE: Final = 300
-_RESOURCE: Final = r"(?:[a-z0-9](?:[-a-z0-9.]{0,60}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,60}[A-Za-z0-9])?"
+_DNS_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?"
+_RESOURCE: Final = rf"(?:{_DNS_LABEL}(?:\.{_DNS_LABEL}){{0,5}}/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{{0,60}}[A-Za-z0-9])?"
 _SMALL: Final = r"0\.[0-9]{0,2}[1-9]"
 
 

@@ -5,6 +5,7 @@ of one or several of the protocols below. An entry point of the group `berth.plu
 """
 
 from berth_core import (
+    ControllerRevision,
     CSINode,
     Deadline,
     GatedQueue,
@@ -50,6 +51,7 @@ __all__ = [
     "CSINode",
     "Candidate",
     "ClusterView",
+    "ControllerRevision",
     "Deadline",
     "DeschedulePlugin",
     "FilterPlugin",
