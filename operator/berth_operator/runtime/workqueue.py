@@ -162,7 +162,7 @@ class WorkQueue:
         return None
 
     def _is_free(self, due_at: float, key: Key) -> bool:
-        """Return whether a key is to be taken at that time, and not handled already."""
+        """Return whether that is when a key is due, and nothing handles it already."""
         return self._due.get(key) == due_at and key not in self._working
 
     def _pop_due(self) -> Key | None:
