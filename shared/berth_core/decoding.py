@@ -53,10 +53,11 @@ class Decoder(Generic[T]):
         write such `managedFields`. In a field that the type has, too deep a value is a `TooDeepError`.
         """
         try:
-            decoded = self._decode(raw)
-        except RecursionError:
-            raw = cut(raw.encode() if isinstance(raw, str) else bytes(raw), outer_levels=self._outer_levels)
-            decoded = self._decode(raw)
+            try:
+                decoded = self._decode(raw)
+            except RecursionError:
+                raw = cut(raw.encode() if isinstance(raw, str) else bytes(raw), outer_levels=self._outer_levels)
+                decoded = self._decode(raw)
         except UnicodeDecodeError as error:
             raise _malformed(error) from error
         if is_cut(raw) and has_cut(decoded):

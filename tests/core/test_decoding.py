@@ -76,3 +76,10 @@ def test_a_list_without_items_is_an_empty_cluster() -> None:
     assert Snapshot.from_json(b'{"apiVersion": "v1", "kind": "List", "items": null}').nodes == ()
     with pytest.raises(InputError, match="items is missing"):
         Snapshot.from_json(b'{"apiVersion": "v1", "kind": "List"}')
+
+
+def test_text_that_is_no_utf8_is_malformed_however_deeply_it_is_nested() -> None:
+    for depth in (1, 5_000):
+        raw = b'{"managedFields": ' + b"[" * depth + b"]" * depth + b', "metadata": {"name": "\xff"}}'
+        with pytest.raises(msgspec.DecodeError, match="malformed"):
+            decode_json(raw, Pod)
