@@ -165,6 +165,18 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
+def required_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
+    """Return the terms of a required pod affinity as written."""
+    pod_affinity = affinity.pod_affinity if affinity else None
+    return pod_affinity.required_during_scheduling_ignored_during_execution if pod_affinity else ()
+
+
+def required_anti_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
+    """Return the terms of a required pod anti-affinity as written."""
+    pod_anti_affinity = affinity.pod_anti_affinity if affinity else None
+    return pod_anti_affinity.required_during_scheduling_ignored_during_execution if pod_anti_affinity else ()
+
+
 class Toleration(ApiStruct, frozen=True, kw_only=True):
     """Taints that a pod tolerates.
 
@@ -191,6 +203,10 @@ class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
     match_label_keys: tuple[str, ...] = ()
 
 
+SPREAD_HARD: Final = "DoNotSchedule"
+"""`whenUnsatisfiable` of a constraint that schedulers may not break."""
+
+
 # --- pods -----------------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +227,10 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     host_port: int | None = None
     host_ip: str = msgspec.field(name="hostIP", default="")
     protocol: str = "TCP"
+
+
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, not bound
+"""`hostIP` of a port on all addresses of its node, as none is."""
 
 
 class Probe(ApiStruct, frozen=True, kw_only=True):

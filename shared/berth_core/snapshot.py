@@ -153,7 +153,6 @@ _STAND_INS: Final = (Node, Pod, Reservation, QueueObject, GatedQueue, LocalQueue
 """What is readable of these is planned on; an object of another kind that cannot be read says nothing."""
 _LIST_LEVELS: Final = 2
 """How much deeper an object is nested in a List."""
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 _LONGEST_WHY: Final = 300
 """A field's path has no bound where a kind has no schema."""
 _WITHOUT_NAMESPACES: Final = "the labels of namespaces were not read, so it is not known which pods are its own"
@@ -304,7 +303,7 @@ def _decode_outside(raw: bytes) -> _List:
     except msgspec.ValidationError as error:
         misfit = _misfit("the snapshot", error)
         raise InputError(misfit.field, None, _EXPECTED, said=misfit.said) from error
-    except _UNREADABLE as error:
+    except msgspec.DecodeError as error:
         description = f"cut off after {len(raw)} bytes" if "truncated" in str(error) else f"no JSON ({error})"
         raise InputError("the snapshot", None, _EXPECTED, said=description) from error
 
@@ -320,7 +319,7 @@ def _decode_item(index: int, raw: msgspec.Raw) -> Listed | None:
         return None if type_ is None else _decode_as(type_, head, raw)
     except msgspec.ValidationError as error:
         raise _misfit(place, error) from error
-    except _UNREADABLE as error:
+    except msgspec.DecodeError as error:
         raise InputError(place, None, "an API object in JSON", said=f"no JSON ({error})") from error
 
 

@@ -16,6 +16,7 @@ from berth_kube.errors import (
     UnauthorizedError,
     UnreachableError,
     UntrustedServerError,
+    without_pod_name,
 )
 from berth_kube.events import EventType, put_taint, record_event, remove_taint
 from berth_kube.informer import HasMetadata, Informer, Store, stop_informers
@@ -243,4 +244,5 @@ __all__ = [
     "version_number",
     "wanted_replicas",
     "why_not_surge",
+    "without_pod_name",
 ]

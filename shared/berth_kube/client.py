@@ -271,6 +271,10 @@ class KubeClient:
         collection = _Collection(self, resource, namespace, _selectors(label_selector, field_selector), type)
         return read_all(collection.list_call, collection.read_page, type, page_size=page_size)
 
+    def last_version(self, resource: Resource) -> str:
+        """Return the last resourceVersion of a kind, for the price of one object."""
+        return _Collection(self, resource, None, (), dict).read_version()
+
     def watch(
         self,
         resource: Resource,

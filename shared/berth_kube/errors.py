@@ -21,6 +21,7 @@ KubeError
     └── RefusedError             every other answer
 """
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ _BUDGET_CAUSE: Final = "DisruptionBudget"
 _WEBHOOK_DENIAL: Final = 'admission webhook "'
 """The prefix of the API server's message for a webhook's denial."""
 
+
+_ABOUT_A_POD: Final = re.compile(r'^(pods|Pod) "[^"]*" is (forbidden|invalid): ')
 
 EVICT: Final = "evict"
 """The verb of an eviction."""
@@ -386,3 +389,8 @@ def error_from_decoding(call: Call, error: msgspec.DecodeError) -> KubeError:
     if isinstance(error, msgspec.ValidationError):
         return UnexpectedObjectError(call, failure)
     return MalformedAnswerError(call, failure)
+
+
+def without_pod_name(message: str) -> str:
+    """Return what an API server says of a pod that it does not create, without the pod's name."""
+    return _ABOUT_A_POD.sub("", message)

@@ -14,7 +14,7 @@ from urllib3 import make_headers
 
 from berth_core import InputError
 
-_PORTS: Mapping[str, int] = {"http": 80, "https": 443}
+PORTS: Mapping[str, int] = {"http": 80, "https": 443}
 
 
 def find_proxy(server: SplitResult, proxy_url: str, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -27,7 +27,7 @@ def find_proxy(server: SplitResult, proxy_url: str, environment: Mapping[str, st
     name = f"{server.scheme}_proxy"
     address = environment.get(name) or environment.get(name.upper()) or ""
     excluded = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
-    host, port = server.hostname or "", server.port or _PORTS.get(server.scheme, 0)
+    host, port = server.hostname or "", server.port or PORTS.get(server.scheme, 0)
     if not address or is_loopback(host) or is_excluded(host, port, excluded):
         return None
     return checked_proxy(name.upper(), address if "://" in address else f"http://{address}")
@@ -35,14 +35,19 @@ def find_proxy(server: SplitResult, proxy_url: str, environment: Mapping[str, st
 
 def checked_proxy(origin: str, address: str) -> str:
     """Return a proxy's address; raises `InputError` without its password if no connection can go through it."""
-    try:
-        parts = urlsplit(address)
-        is_usable = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
+    if usable_address(address) is None:
         raise InputError(origin, address.rpartition("@")[2], "the http or https address of a proxy")
     return address
+
+
+def usable_address(url: str) -> SplitResult | None:
+    """Return the parts of a server's address, None for what is none."""
+    try:
+        address = urlsplit(url)
+        is_usable = address.scheme in PORTS and bool(address.hostname) and address.port != 0
+    except ValueError:
+        return None
+    return address if is_usable else None
 
 
 def proxy_headers(proxy: str) -> dict[str, str]:

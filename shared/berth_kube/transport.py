@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import SplitResult, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import urllib3
 import yaml
@@ -43,7 +43,7 @@ from berth_kube.errors import (
     error_from_answer,
     error_from_transport,
 )
-from berth_kube.proxies import find_proxy, proxy_headers
+from berth_kube.proxies import find_proxy, proxy_headers, usable_address
 from berth_kube.retries import Grants
 from berth_kube.yaml_documents import load_documents, read_bounded
 
@@ -194,26 +194,11 @@ def _chosen_entry(documents: Sequence[Mapping[str, Any]], context: str, kind: st
 # --- settings on top of the official client's configuration ---------------------------------------------------------
 
 
-def _usable_address(url: str) -> SplitResult | None:
-    """Return the parts of a server's address, None for what is none."""
-    try:
-        address = urlsplit(url)
-        is_usable = address.scheme in {"http", "https"} and bool(address.hostname) and address.port != 0
-    except ValueError:
-        return None
-    return address if is_usable else None
-
-
 def _checked(configuration: Configuration, origin: str, proxy_url: str = "") -> Configuration:
     """Return the configuration with a checked address, our proxy rule and keep-alive."""
-    refusal = InputError("server", configuration.host, f"an http or https address (in {origin})")
-    try:
-        address = urlsplit(configuration.host)
-        is_usable = address.scheme in {"http", "https"} and bool(address.hostname) and address.port != 0
-    except ValueError as error:
-        raise refusal from error
-    if not is_usable:
-        raise refusal
+    address = usable_address(configuration.host)
+    if address is None:
+        raise InputError("server", configuration.host, f"an http or https address (in {origin})")
     configuration.proxy = find_proxy(address, proxy_url)
     configuration.no_proxy = None  # what the environment excludes is left out already
     configuration.proxy_headers = proxy_headers(configuration.proxy) if configuration.proxy else None

@@ -5,7 +5,7 @@ import socket
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-EVERYWHERE: Final = "::"
+_EVERYWHERE: Final = "::"
 """All addresses of both families."""
 _EVERYWHERE_OF_IPV4: Final = "0.0.0.0"  # noqa: S104 - what an operator of a cluster asks for
 _WITHOUT_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
@@ -32,7 +32,7 @@ def listen(host: str, port: int, *, backlog: int) -> socket.socket:
     `::` means all addresses of this machine, whichever of the two families it has. Of a name the IPv4 address is taken
     where there is one: `localhost` is 127.0.0.1 where it is ::1 as well.
     """
-    if host == EVERYWHERE:
+    if host == _EVERYWHERE:
         return _listen_everywhere(port, backlog)
     candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     candidates.sort(key=lambda candidate: candidate[0] != socket.AF_INET)
@@ -42,7 +42,7 @@ def listen(host: str, port: int, *, backlog: int) -> socket.socket:
 
 def _listen_everywhere(port: int, backlog: int) -> socket.socket:
     try:
-        return _bind(socket.AF_INET6, (EVERYWHERE, port), backlog)
+        return _bind(socket.AF_INET6, (_EVERYWHERE, port), backlog)
     except OSError as error:
         if error.errno not in _WITHOUT_IPV6:
             raise
@@ -55,7 +55,7 @@ def _bind(family: int, address: tuple[object, ...], backlog: int) -> socket.sock
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             # Whether `::` means both families is the host's default otherwise.
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != EVERYWHERE))
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != _EVERYWHERE))
         listener.bind(address)
         listener.listen(backlog)
     except OSError:

@@ -32,14 +32,13 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     address = host[1:-1] if is_bracketed else host
-    is_usable = is_ipv6(address) if is_bracketed or ":" in host else bool(host)
-    is_usable = is_usable and is_bracketed == (":" in host)
+    is_usable = _is_ipv6(address) if is_bracketed else bool(host) and ":" not in host
     if not is_usable or not port.isdecimal() or int(port) > _LARGEST_PORT:
         raise InputError(option, text, "HOST:PORT, for example 0.0.0.0:8080 or [::]:8080")
     return address, int(port)
 
 
-def is_ipv6(text: str) -> bool:
+def _is_ipv6(text: str) -> bool:
     try:
         return ip_address(text).version == _IPV6
     except ValueError:

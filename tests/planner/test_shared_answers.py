@@ -24,6 +24,8 @@ from berth_core.objects import (
     ResourceRequirements,
     Taint,
     Toleration,
+    required_affinity,
+    required_anti_affinity,
 )
 from berth_core.snapshot import Snapshot
 from berth_core.storage import VolumeNodeAffinity
@@ -36,8 +38,6 @@ from berth_descheduler.planner.simulation.pod_terms import (
     Match,
     TermReader,
     is_everything,
-    required_affinity,
-    required_anti_affinity,
     resolve_term,
     with_label_keys,
 )

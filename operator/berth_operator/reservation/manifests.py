@@ -71,7 +71,7 @@ _MISSING_VOLUME: Final = "missing"
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _ALWAYS_STATED: Final = ("cpu", "memory")
 """What an idle container states even as zero: a LimitRange sets its defaults where nothing is stated."""
-_LEAST_MEMORY_LIMIT: Final = parse_quantity("16Mi")
+_LEAST_MEMORY_LIMIT: Final = "16Mi"
 """Container runtimes start nothing below: CRI-O wants 12Mi, and runc needs some before the pause process runs."""
 
 
@@ -267,8 +267,8 @@ def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSett
 def _limits_of(requests: Mapping[str, str]) -> Body:
     """Return limits equal to the requests; a limit of zero is none to the kubelet."""
     limits = dict(requests)
-    if 0 < parse_quantity(limits["memory"]).nano() < _LEAST_MEMORY_LIMIT.nano():
-        limits["memory"] = "16Mi"
+    if 0 < parse_quantity(limits["memory"]).nano() < parse_quantity(_LEAST_MEMORY_LIMIT).nano():
+        limits["memory"] = _LEAST_MEMORY_LIMIT
     return limits
 
 
@@ -444,9 +444,10 @@ def build_validation_pod(
 def _with_limits(raw: Any) -> Any:  # noqa: ANN401 - a container as written, whatever it is
     """Return a container whose limits are stated, for the defaults of a LimitRange may be below its requests."""
     resources = raw.get("resources") if isinstance(raw, Mapping) else None
-    requests = resources.get("requests") if isinstance(resources, Mapping) else None
-    limits = (resources.get("limits") or {}) if isinstance(resources, Mapping) else None
-    if not isinstance(requests, Mapping) or not isinstance(limits, Mapping) or not isinstance(resources, Mapping):
+    if not isinstance(resources, Mapping):
+        return raw
+    requests, limits = resources.get("requests"), resources.get("limits") or {}
+    if not isinstance(requests, Mapping) or not isinstance(limits, Mapping):
         return raw
     stated = {resource: amount for resource, amount in requests.items() if resource in _COMPUTE}
     return {**raw, "resources": {**resources, "limits": {**stated, **limits}}}

@@ -14,13 +14,9 @@ from berth_kube import (
     LEASES,
     PRIORITY_CLASSES,
     RESERVATIONS,
-    Call,
     KubeClient,
     NotFoundError,
-    Repeatable,
-    Request,
     await_rights,
-    decode_page,
     version_number,
 )
 from berth_operator import metrics, telemetry
@@ -157,13 +153,10 @@ class App:
 
         False where it does not answer.
         """
-        call = Call("list", RESERVATIONS.plural)
-        request = Request(call, "GET", RESERVATIONS.path(), [("limit", "1")])
         try:
-            page = decode_page(call, self._client.send(request, Repeatable.ALWAYS), dict)
+            return version_number(self._client.last_version(RESERVATIONS)) < version_number(version)
         except BerthError:
             return False
-        return version_number(page.metadata.resource_version) < version_number(version)
 
     def begin_reservation(self, uid: str) -> None:
         """Reset a Reservation's failure count.

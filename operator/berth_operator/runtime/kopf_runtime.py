@@ -306,8 +306,7 @@ async def run_kopf(program: App, stream: ReservationStream, declare: Declare, id
 
     Raises the error of a failed start. Some transient errors end kopf: an error event other than 410, a 404 while the
     API server begins to serve the kind, credentials that were refused twice; others would keep it deaf for ever. The
-    webhook must go on answering
-    meanwhile.
+    webhook must go on answering meanwhile.
     """
     stop_flag = asyncio.Event()
     try:

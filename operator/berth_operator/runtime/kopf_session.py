@@ -14,9 +14,9 @@ import kopf
 from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
 from berth_kube import KEEP_ALIVE, ConfigurationSource
+from berth_kube.proxies import PORTS
 from berth_operator.runtime.kopf_runtime import ReadableAnswer, ReservationStream
 
-_PORTS: Final = {"http": 80, "https": 443}
 _LOGIN_SECONDS: Final = 1.0
 """Between two logins: an API server that refuses the credentials needs a pause."""
 
@@ -86,7 +86,7 @@ def _origin(scheme: str, host: str | None, port: int | None) -> tuple[str, str, 
     name = host or ""
     with suppress(ValueError):
         name = ip_address(name).compressed
-    return scheme, name.lower(), port or _PORTS.get(scheme)
+    return scheme, name.lower(), port or PORTS.get(scheme)
 
 
 class _NamedServer(ssl.SSLContext):

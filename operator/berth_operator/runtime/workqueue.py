@@ -9,7 +9,7 @@ import heapq
 import math
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -65,7 +65,7 @@ class WorkQueue:
         """Of the keys in `_due`."""
         self._guards: Heap = []
         self._later: Heap = []
-        self._turns: dict[str, deque[tuple[float, Key]]] = {}
+        self._turns: OrderedDict[str, deque[tuple[float, Key]]] = OrderedDict()
         """Keys that are due, with their times, by namespace; the first namespace is the next in turn."""
         self._serial = 0
         self._working: set[Key] = set()
@@ -114,9 +114,12 @@ class WorkQueue:
 
     def _notify_next(self) -> None:
         """Notify one taker if none wakes in time for the next key."""
+        if not self._alarms:
+            return
         heads = [heap[0][0] for heap in (self._guards, self._later) if heap]
-        heads += [keys[0][0] for keys in self._turns.values()]
-        if not heads or not self._alarms:
+        if self._turns:
+            heads.append(-math.inf)  # what waits for its turn is due
+        if not heads:
             return
         if min(self._alarms) > max(min(heads), time.monotonic()) + _IN_TIME_SECONDS:
             self._condition.notify()
@@ -184,15 +187,14 @@ class WorkQueue:
             namespace, keys = next(iter(self._turns.items()))
             due_at, key = keys.popleft()
             is_free = self._is_free(due_at, key)
-            if is_free or not keys:
+            if not keys:
                 del self._turns[namespace]
-            if not is_free:
-                continue
-            if keys:
-                self._turns[namespace] = keys
-            self._forget_time(key)
-            self._late_seconds = now - due_at  # guards are never late, however long the queue is
-            return key
+            elif is_free:
+                self._turns.move_to_end(namespace)
+            if is_free:
+                self._forget_time(key)
+                self._late_seconds = now - due_at  # guards are never late, however long the queue is
+                return key
         return None
 
     def _forget_time(self, key: Key) -> None:

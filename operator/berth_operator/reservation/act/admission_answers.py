@@ -7,21 +7,12 @@ change at any time and is no fault of the Reservation, whose owner cannot even s
 from typing import Final
 
 from berth_core import BerthError, RetryableError
-from berth_kube import KubeError, UnauthorizedError
+from berth_kube import KubeError, UnauthorizedError, without_pod_name
 from berth_operator.reservation.act.priority_classes import UnfitPriorityClassError
-from berth_operator.reservation.manifests import Body
 
 _OF_ADMISSION: Final = ("admission webhook", "failed calling webhook", "denied request", "denied the request")
 _OF_A_NEW_CLASS: Final = "no PriorityClass with name"
 """Said of a class that was made a moment ago: API servers hear of it later."""
-
-
-def words_without_pod(error: KubeError, body: Body) -> str:
-    """Return a refusal without the name of the pod that was asked for."""
-    pod_name = body["metadata"]["name"]
-    return error.message.removeprefix(f'Pod "{pod_name}" is invalid: ').removeprefix(
-        f'pods "{pod_name}" is forbidden: '
-    )
 
 
 def is_by_admission(error: KubeError) -> bool:
@@ -29,7 +20,7 @@ def is_by_admission(error: KubeError) -> bool:
     return any(words in error.message for words in _OF_ADMISSION)
 
 
-def why_refused(error: BerthError, body: Body) -> str:
+def why_refused(error: BerthError) -> str:
     """Return why no placeholder is created, "" where that says nothing of what is asked for."""
     match error:
         case UnfitPriorityClassError():
@@ -39,6 +30,6 @@ def why_refused(error: BerthError, body: Body) -> str:
         case KubeError() if _OF_A_NEW_CLASS in error.message:
             return ""
         case KubeError() if is_by_admission(error) or not isinstance(error, RetryableError):
-            return words_without_pod(error, body)
+            return without_pod_name(error.message)
         case _:
             return ""

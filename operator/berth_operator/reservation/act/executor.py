@@ -30,6 +30,7 @@ from berth_kube import (
     RESERVATIONS,
     AlreadyExistsError,
     ConflictError,
+    ForbiddenError,
     InvalidObjectError,
     NotFoundError,
 )
@@ -290,17 +291,25 @@ class ActionExecutor:
         namespace = self._settings.placeholders.namespace
         try:
             self._priorities.ensure(priority)
-            pod = self._client.create(PODS, body, namespace=namespace, type=Pod)
-        except AlreadyExistsError:
-            pod = self._client.get(PODS, body["metadata"]["name"], namespace=namespace, type=Pod)
+            pod = self._create_new_pod(body)
         except BerthError as error:
-            self._priorities.forget(priority)  # our own class may be missing
-            self._note_refusal(reservation, (task.name, index), why_refused(error, body))
+            if isinstance(error, ForbiddenError):
+                self._priorities.forget(priority)  # our own class may be missing
+            self._note_refusal(reservation, (task.name, index), why_refused(error))
             raise
+        if pod is None:
+            pod = self._client.get(PODS, body["metadata"]["name"], namespace=namespace, type=Pod)
         self._cache.put_refusal(reservation.metadata.uid, (task.name, index), "")
         self._cache.put_placeholder(pod)
         with suppress(BerthError):  # a hand-over tries again; the first one need not wait for it
             self._priorities.ensure(FENCE_PRIORITY)
+
+    def _create_new_pod(self, body: Body) -> Pod | None:
+        """Create a pod in Berth's namespace; None if there is one of its name already."""
+        try:
+            return self._client.create(PODS, body, namespace=self._settings.placeholders.namespace, type=Pod)
+        except AlreadyExistsError:
+            return None
 
     def _note_refusal(self, reservation: Reservation, slot: SlotId, why: str) -> None:
         """Record why admission refuses a placeholder; the API server is asked again, as after every failed call."""

@@ -16,9 +16,10 @@ from berth_kube import (
     InvalidObjectError,
     NotFoundError,
     RefusedError,
+    without_pod_name,
 )
 from berth_operator.quota.limits import why_not_tolerable
-from berth_operator.reservation.act.admission_answers import is_by_admission, words_without_pod
+from berth_operator.reservation.act.admission_answers import is_by_admission
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.act.quota_admission import QuotaAdmission
@@ -168,7 +169,7 @@ class Validator:
         except (InvalidObjectError, RefusedError) as error:
             if is_by_admission(error):
                 return None
-            words = words_without_pod(error, body)
+            words = without_pod_name(error.message)
             return _invalid(task, _explain_unknown_fields(words) or words)
         except ForbiddenError:
             return None  # our own namespace may be stricter than the owner's
@@ -186,10 +187,10 @@ class Validator:
             if any(words in error.message for words in _NOT_OF_THE_TEMPLATE):
                 raise
             if any(words in error.message for words in _OF_AMOUNTS):
-                return Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {words_without_pod(error, body)}")
-            return _refused_there(task, namespace, words_without_pod(error, body))
+                return Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {without_pod_name(error.message)}")
+            return _refused_there(task, namespace, without_pod_name(error.message))
         except (InvalidObjectError, RefusedError) as error:
-            return _refused_there(task, namespace, words_without_pod(error, body))
+            return _refused_there(task, namespace, without_pod_name(error.message))
         return _why_changed(task, namespace, body, pod)
 
     def _why_forbidden(self, reservation: Reservation) -> Verdict | None:

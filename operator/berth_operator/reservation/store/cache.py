@@ -37,7 +37,7 @@ from berth_operator.reservation.store.nodes import GuardableNode, NodeIndex
 from berth_operator.reservation.store.pod_counts import PodCounts
 from berth_operator.reservation.store.pods import PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.reservation.store.reservations import ReservationStore
-from berth_operator.reservation.store.versions import Tombstones, is_missing, supersedes, version_of
+from berth_operator.reservation.store.versions import Tombstones, must_have, put_all, supersedes, version_of
 from berth_operator.reservation.surveys import build_survey
 from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, Key, KeyKind
 
@@ -176,7 +176,7 @@ class Cache:
         """Remove the Reservations whose uids a complete list lacks."""
         listed_uids = {item.metadata.uid for item in listed.items}
         for reservation in self.reservations():
-            if reservation.metadata.uid not in listed_uids and is_missing(reservation.metadata, listed):
+            if reservation.metadata.uid not in listed_uids and must_have(listed, reservation.metadata):
                 self.remove_reservation(reservation.metadata.uid)
 
     def highest_reservation_version(self) -> int:
@@ -251,7 +251,7 @@ class Cache:
 
     def replace_placeholders(self, listed: Listed[Pod]) -> None:
         self._end_refuted(listed)
-        for pod in _put_all(listed, self.put_placeholder, self.placeholders):
+        for pod in put_all(listed, self.put_placeholder, self.placeholders):
             self.remove_placeholder(pod)
 
     def placeholders(self) -> tuple[Pod, ...]:
@@ -408,7 +408,7 @@ class Cache:
         A known pod that the list lacks has lost its label.
         """
         self._end_refuted(listed)
-        for pod in _put_all(listed, self.put_owner, self.owners):
+        for pod in put_all(listed, self.put_owner, self.owners):
             self.remove_owner(pod, for_good=False)
 
     def owners(self) -> tuple[Pod, ...]:
@@ -431,8 +431,7 @@ class Cache:
         node_name = node.metadata.name
         with self._lock:
             known_node = self._nodes.get(node_name)
-            known_metadata = known_node.metadata if known_node else None
-            if self._tombstones.covers(node.metadata) or not supersedes(node.metadata, known_metadata, listed):
+            if not self._tombstones.takes(node.metadata, known_node, listed):
                 return
             change = self._nodes.put(node)
         if change.of_guard:
@@ -453,17 +452,8 @@ class Cache:
 
     def replace_nodes(self, listed: Listed[GuardableNode]) -> None:
         self._end_refuted(listed)
-        listed_by_uid = {node.metadata.uid: node for node in listed.items}
-        for node in listed_by_uid.values():
-            self.put_node(node, listed)
-        with self._lock:
-            gone_nodes = [
-                cached_node
-                for cached_node in self._nodes
-                if cached_node.metadata.uid not in listed_by_uid and is_missing(cached_node.metadata, listed)
-            ]
-        for node in gone_nodes:
-            self.remove_node(node)
+        for gone_node in put_all(listed, self.put_node, self.nodes):
+            self.remove_node(gone_node)
 
     def _enqueue_held(self, node: str) -> None:
         """Queue every Reservation with a placeholder on a node."""
@@ -716,16 +706,6 @@ class Cache:
                 return False
             slots_held = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
             return reservation.is_live and slots_held == len(self._pods.placeholders.of(uid)) > 0
-
-
-def _put_all(
-    listed: Listed[Pod], put: Callable[[Pod, Listed[Pod]], None], known: Callable[[], tuple[Pod, ...]]
-) -> list[Pod]:
-    """Store a complete list of pods; return known pods missing from it."""
-    listed_by_uid = {pod.metadata.uid: pod for pod in listed.items}
-    for pod in listed_by_uid.values():
-        put(pod, listed)
-    return [pod for pod in known() if pod.metadata.uid not in listed_by_uid and is_missing(pod.metadata, listed)]
 
 
 def _age_order(pod: Pod) -> tuple[str, str]:

@@ -7,8 +7,6 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from berth_core import (
-    MANAGED_BY_OPERATOR,
-    MANAGED_LABEL,
     InputError,
     ObjectMeta,
     PriorityClass,
@@ -161,10 +159,3 @@ class ClusterRules:
         """Return the global default class, the lowest of several."""
         defaults = (item for item in self.classes.all_in() if item.global_default)
         return min(defaults, key=lambda item: item.value, default=None)
-
-    def managed_classes(self) -> tuple[str, ...]:
-        """Return the names of the placeholders' own classes."""
-        own_classes = (
-            item for item in self.classes.all_in() if item.metadata.labels.get(MANAGED_LABEL) == MANAGED_BY_OPERATOR
-        )
-        return tuple(item.metadata.name for item in own_classes)

@@ -3,21 +3,15 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from berth_core import ObjectMeta, Pod
+from berth_core import Pod
 from berth_kube import Listed, version_number
 from berth_operator.reservation.store.pods import PodIndex
-from berth_operator.reservation.store.versions import Tombstones, is_missing, supersedes, version_of
+from berth_operator.reservation.store.versions import Tombstones, Versioned, put_all, version_of
 from berth_operator.runtime.workqueue import Key, KeyKind
 
-
-class _Listed(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-
-T = TypeVar("T", bound=_Listed)
+T = TypeVar("T", bound=Versioned)
 
 
 class ListedObjects(Generic[T]):
@@ -39,15 +33,13 @@ class ListedObjects(Generic[T]):
         with self._lock:
             return self._by_uid.get(uid)
 
-    def put(self, found: T, listed: Listed[T] | None = None) -> None:
+    def put(self, obj: T, listed: Listed[T] | None = None) -> None:
         """Store an object as the API server returned it, or listed it; ignore older versions."""
-        uid = found.metadata.uid
+        uid = obj.metadata.uid
         with self._lock:
-            known_object = self._by_uid.get(uid)
-            known_metadata = known_object.metadata if known_object else None
-            if self._tombstones.covers(found.metadata) or not supersedes(found.metadata, known_metadata, listed):
+            if not self._tombstones.takes(obj.metadata, self._by_uid.get(uid), listed):
                 return
-            self._by_uid[uid] = found
+            self._by_uid[uid] = obj
         self._enqueue(Key(self._kind, uid))
 
     def remove(self, uid: str) -> None:
@@ -61,12 +53,8 @@ class ListedObjects(Generic[T]):
         with self._lock:
             listed = replace(listed, restored=listed.restored or version < self._highest_version)
             self._tombstones.end_refuted(listed)
-        listed_by_uid = {obj.metadata.uid: obj for obj in listed.items}
-        for listed_object in listed_by_uid.values():
-            self.put(listed_object, listed)
-        for known_object in self.all():
-            if known_object.metadata.uid not in listed_by_uid and is_missing(known_object.metadata, listed):
-                self.remove(known_object.metadata.uid)
+        for gone_object in put_all(listed, self.put, self.all):
+            self.remove(gone_object.metadata.uid)
         with self._lock:  # what the next list must have, unless etcd is restored before it
             self._highest_version = max(version, *(version_of(obj.metadata) for obj in self._by_uid.values()), 0)
 
@@ -91,9 +79,7 @@ class FenceStore:
 
     def put(self, pod: Pod, listed: Listed[Pod] | None = None) -> None:
         with self._lock:
-            known_pod = self._pods.get(pod.metadata.name)
-            known_metadata = known_pod.metadata if known_pod else None
-            if self._tombstones.covers(pod.metadata) or not supersedes(pod.metadata, known_metadata, listed):
+            if not self._tombstones.takes(pod.metadata, self._pods.get(pod.metadata.name), listed):
                 return
             self._pods.put(pod)
         for key in (Key(KeyKind.NODE, pod.spec.node_name), *self._further):
@@ -112,9 +98,5 @@ class FenceStore:
         """Store a complete list, and remove the fences that it lacks."""
         with self._lock:
             self._tombstones.end_refuted(listed)
-        listed_by_uid = {pod.metadata.uid: pod for pod in listed.items}
-        for pod in listed_by_uid.values():
-            self.put(pod, listed)
-        for pod in self.all():
-            if pod.metadata.uid not in listed_by_uid and is_missing(pod.metadata, listed):
-                self.remove(pod)
+        for gone_fence in put_all(listed, self.put, self.all):
+            self.remove(gone_fence)

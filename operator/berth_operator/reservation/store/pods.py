@@ -22,7 +22,7 @@ from berth_kube import Listed
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.handover import AwaitedComponent, stage_of
 from berth_operator.reservation.pod_state import awaited_node
-from berth_operator.reservation.store.versions import Tombstones, supersedes, version_of
+from berth_operator.reservation.store.versions import Tombstones, version_of
 from berth_operator.runtime.workqueue import Key, KeyKind
 
 
@@ -167,7 +167,7 @@ class PodStore:
     def put_placeholder(self, pod: Pod, listed: Listed[Pod] | None = None) -> tuple[Key, ...]:
         """Store a placeholder that is neither gone nor outdated."""
         known_pod = self.placeholders.get(pod.metadata.name)
-        if not self._counts(pod, known_pod, listed):
+        if not self._tombstones.takes(pod.metadata, known_pod, listed):
             return ()
         self.placeholders.put(pod)
         self.targets.replace(known_pod, pod, self.seconds())
@@ -192,7 +192,7 @@ class PodStore:
     def put_owner(self, pod: Pod, listed: Listed[Pod] | None = None) -> tuple[Key, ...]:
         """Store a labelled pod that is neither gone nor outdated."""
         known_pod = self.owners.get(pod.metadata.uid)
-        if not self._counts(pod, known_pod, listed):
+        if not self._tombstones.takes(pod.metadata, known_pod, listed):
             return ()
         self.owners.put(pod)
         self.targets.replace(known_pod, pod, self.seconds())
@@ -232,10 +232,6 @@ class PodStore:
             for pod, assignment in notes
             if assignment is not None
         }
-
-    def _counts(self, pod: Pod, known: Pod | None, listed: Listed[Pod] | None) -> bool:
-        known_metadata = known.metadata if known is not None else None
-        return not self._tombstones.covers(pod.metadata) and supersedes(pod.metadata, known_metadata, listed)
 
 
 def _concerned(pod: Pod, known: Pod | None) -> tuple[Key, ...]:

@@ -16,7 +16,7 @@ from berth_operator.reservation.store.own_statuses import StatusTracker
 from berth_operator.reservation.store.owner_index import LiveReservations
 from berth_operator.reservation.store.probe_results import ProbeResults
 from berth_operator.reservation.store.reservation_reading import reuse_computed, why_unreadable
-from berth_operator.reservation.store.versions import Tombstones, is_newer, supersedes
+from berth_operator.reservation.store.versions import Tombstones, is_newer
 from berth_operator.reservation.store.waiting_pods import WaitingPods
 from berth_operator.runtime.workqueue import SCOPE_KEY, Key, KeyKind
 
@@ -101,14 +101,11 @@ class ReservationStore:
         """Store a Reservation that is neither gone nor outdated."""
         uid = reservation.metadata.uid
         known_reservation = self._by_uid.get(uid)
-        known_metadata = known_reservation.metadata if known_reservation is not None else None
-        if self._tombstones.covers(reservation.metadata) or not supersedes(
-            reservation.metadata, known_metadata, listed
-        ):
+        if not self._tombstones.takes(reservation.metadata, known_reservation, listed):
             return ()
-        if known_metadata is not None and not is_newer(reservation.metadata, known_metadata):
-            self._forget_findings(uid)  # they are of a history that etcd no longer has
         if known_reservation is not None:
+            if not is_newer(reservation.metadata, known_reservation.metadata):
+                self._forget_findings(uid)  # they are of a history that etcd no longer has
             reuse_computed(reservation, known_reservation)
         scope_changed = self._replace(self.statuses.reconcile(reservation), known_reservation)
         controllers = self._controller_keys(reservation)

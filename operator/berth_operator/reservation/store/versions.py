@@ -2,10 +2,21 @@
 
 import math
 import time
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol, TypeVar
 
 from berth_core import ObjectMeta
 from berth_kube import Listed, version_number
+
+
+class Versioned(Protocol):
+    """An object of the API server."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=Versioned)
 
 _TOMBSTONE_SECONDS: Final = 120.0
 """How late an answer about a deleted object may arrive."""
@@ -33,14 +44,24 @@ def supersedes(candidate: ObjectMeta, known: ObjectMeta | None, listed: Listed[A
     """
     if known is None:
         return True
-    if listed is not None and (listed.restored or was_due(known, listed.resource_version)):
+    if listed is not None and must_have(listed, known):
         return listed.restored or version_of(candidate) != version_of(known)
     return is_newer(candidate, known)
 
 
-def is_missing(known: ObjectMeta, listed: Listed[Any]) -> bool:
-    """Return whether a known object that a list lacks is gone."""
+def must_have(listed: Listed[Any], known: ObjectMeta) -> bool:
+    """Return whether a list knows of a version: what it lacks is gone, and what it has is the object since then."""
     return listed.restored or was_due(known, listed.resource_version)
+
+
+def put_all(
+    listed: Listed[T], put: Callable[[T, Listed[T]], object], known: Callable[[], Iterable[T]]
+) -> tuple[T, ...]:
+    """Put what a complete list has, and return the known objects that are gone, for it lacks them."""
+    listed_by_uid = {obj.metadata.uid: obj for obj in listed.items}
+    for obj in listed_by_uid.values():
+        put(obj, listed)
+    return tuple(obj for obj in known() if obj.metadata.uid not in listed_by_uid and must_have(listed, obj.metadata))
 
 
 class Tombstones:
@@ -77,6 +98,11 @@ class Tombstones:
         """Return whether a list that has an object began after it was recorded as gone."""
         removed_at, _ = self._removed.get(metadata.uid, (math.inf, 0.0))
         return removed_at < listed.began and not metadata.deletion_timestamp
+
+    def takes(self, candidate: ObjectMeta, known: Versioned | None, listed: Listed[Any] | None = None) -> bool:
+        """Return whether a version counts: the object is not gone, and it takes the place of the known one, if any."""
+        known_metadata = None if known is None else known.metadata
+        return not self.covers(candidate) and supersedes(candidate, known_metadata, listed)
 
     def covers(self, metadata: ObjectMeta) -> bool:
         """Return whether this version of an object is gone."""
