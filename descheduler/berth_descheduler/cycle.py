@@ -22,6 +22,7 @@ from berth_core import (
     MigrationPlan,
     MoveMethod,
     MoveState,
+    Node,
     PermanentError,
     PlanPhase,
     RunMode,
@@ -71,7 +72,7 @@ from berth_descheduler.policy import (
 from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.snapshots import Picture
-from berth_kube import MIGRATION_PLANS, KubeClient, LeaseHolder, NotFoundError
+from berth_kube import MIGRATION_PLANS, NODES, KubeClient, LeaseHolder, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
 _APPROVAL_POLL_SECONDS: Final = 0.5
@@ -301,8 +302,9 @@ class Cycle:
         end_seconds = self._settings.execution.timeouts.end_seconds
         if freed_nodes := settle_freed_nodes(self._client, self._context.clock, plans, end_seconds=end_seconds):
             self._context.observer.nodes_freed(freed_nodes)
-        sweep_freed_nodes(self._client, self._read_snapshot)
-        sweep_cooling_nodes(self._client, self._context.clock)
+        nodes = self._client.list(NODES, type=Node).items
+        sweep_freed_nodes(self._client, nodes, self._read_snapshot)
+        sweep_cooling_nodes(self._client, self._context.clock, nodes)
         return leftovers
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:

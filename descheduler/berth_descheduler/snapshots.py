@@ -291,7 +291,7 @@ def read_live_snapshot(client: KubeClient, own_namespace: str = "", beside: Iter
             **_read_fields(client, _RULES),
             reservations=reservations,
             workloads=workloads.result(),
-            controller_revisions=tuple(_read_revisions(client, workloads.result())),
+            controller_revisions=tuple(read_revisions(client, workloads.result())),
             **volumes.result(),
             **gangs.result(),
             **queues.result(),
@@ -375,7 +375,7 @@ def _read_makers(client: KubeClient, pods: Iterable[Pod] = ()) -> tuple[Workload
     return tuple(makers)
 
 
-def _read_revisions(client: KubeClient, workloads: Iterable[Workload]) -> Iterator[ControllerRevision]:
+def read_revisions(client: KubeClient, workloads: Iterable[Workload]) -> Iterator[ControllerRevision]:
     """Yield the revisions from which StatefulSets make pods beside the one that their template is; these are few."""
     for workload in workloads:
         if workload.keeps_pods_of_current_revision:

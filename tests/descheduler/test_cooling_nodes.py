@@ -13,6 +13,7 @@ from berth_core.labels import (
     LAST_DEFRAGMENTED_ANNOTATION,
     LAST_MOVED_ANNOTATION,
 )
+from berth_core.objects import Node
 from berth_descheduler.migration.nodes.cooling_marks import mark_moved, sweep_cooling_nodes
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_kube.errors import ConflictError
@@ -57,7 +58,7 @@ def mark(cluster: FakeCluster, clock: Clock, *, cool_down: timedelta = HOUR) -> 
 
 
 def sweep(cluster: FakeCluster, now: datetime) -> tuple[str, ...]:
-    return sweep_cooling_nodes(cluster, StoppedClock(now))  # type: ignore[arg-type]
+    return sweep_cooling_nodes(cluster.as_client(), StoppedClock(now), cluster.list(NODES, type=Node).items)
 
 
 def test_sources_and_targets_are_labelled_and_say_until_when(cluster: FakeCluster) -> None:

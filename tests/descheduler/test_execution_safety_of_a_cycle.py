@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from berth_core.clock import SystemClock
 from berth_core.labels import DRAINING_TAINT, FREED_TAINT
 from berth_core.migration_plans import PlanPhase
+from berth_core.objects import Node
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import PING_PONG, CycleMetrics
 from berth_descheduler.migration.nodes.freed_marks import sweep_freed_nodes
@@ -311,7 +312,8 @@ def test_freed_nodes_are_marked_and_the_marks_go_when_pods_come() -> None:
     notes = cluster.objects[NODES.plural]["", "low-1"]["metadata"]["annotations"]
     assert notes["example.com/remove"] == "true"
     cluster.add(PODS, pod("newcomer", "big", "low-1", cpu="1"))
-    sweep_freed_nodes(cluster, lambda: read_live_snapshot(cluster))  # type: ignore[arg-type]
+    nodes = cluster.list(NODES, type=Node).items
+    sweep_freed_nodes(cluster, nodes, lambda: read_live_snapshot(cluster))  # type: ignore[arg-type]
     assert cluster.taints() == {"low-2": [FREED_TAINT]}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from berth_core.labels import FREED_ANNOTATION, FREED_TAINT
+from berth_core.objects import Node
 from berth_descheduler.controller.runner import Runner
 from berth_descheduler.migration.nodes.freed_marks import FreedMark, Freeing, Wanted, mark_freed, sweep_freed_nodes
 from berth_descheduler.settings import CycleSettings, FreedNodes
@@ -35,7 +36,8 @@ def mark(made: FakeCluster, *names: str, carries: FreedNodes = CARRIES) -> tuple
 
 
 def sweep(made: FakeCluster, wanted: Wanted | None = None) -> tuple[str, ...]:
-    return sweep_freed_nodes(made, lambda: read_live_snapshot(made), wanted)  # type: ignore[arg-type]
+    nodes = made.list(NODES, type=Node).items
+    return sweep_freed_nodes(made, nodes, lambda: read_live_snapshot(made), wanted)  # type: ignore[arg-type]
 
 
 def notes(made: FakeCluster, name: str = "idle") -> dict[str, str]:
@@ -267,7 +269,7 @@ def test_a_pod_that_no_marked_node_could_take_has_the_cluster_not_read() -> None
     made = cluster("busy", "idle")
     mark(made)
     made.add(PODS, waiting("too-large", "64"))
-    assert sweep_freed_nodes(made, unread, None) == ()  # type: ignore[arg-type]
+    assert sweep_freed_nodes(made, made.list(NODES, type=Node).items, unread) == ()  # type: ignore[arg-type]
     assert made.taints() == {"idle": [FREED_TAINT]}
 
 
@@ -286,5 +288,5 @@ def test_what_other_pods_and_nodes_decide_about_is_looked_at_on_the_whole_cluste
         reads.append(True)
         return read_live_snapshot(made)  # type: ignore[arg-type]
 
-    sweep_freed_nodes(made, read_snapshot)  # type: ignore[arg-type]
+    sweep_freed_nodes(made, made.list(NODES, type=Node).items, read_snapshot)  # type: ignore[arg-type]
     assert reads

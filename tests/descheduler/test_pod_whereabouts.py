@@ -51,7 +51,7 @@ def test_after_the_first_list_an_answer_costs_no_call(cluster: FakeCluster, wher
     await_list(cluster, whereabouts)
     calls = len(cluster.calls)
     assert whereabouts.nodes_in_use(MARKED) == frozenset()
-    assert not whereabouts.are_pods_waiting()
+    assert not whereabouts.may_pods_wait()
     assert len(cluster.calls) == calls
 
 
@@ -67,10 +67,10 @@ def test_a_pod_that_comes_to_a_marked_node_is_seen_until_it_leaves(
 ) -> None:
     await_list(cluster, whereabouts)
     raw_pod = cluster.add(PODS, waiting("web-1"))
-    soon("it waits", whereabouts.are_pods_waiting)
+    soon("it waits", whereabouts.may_pods_wait)
     cluster.merge_patch(PODS, "web-1", {"spec": {"nodeName": "idle"}}, namespace="shop")
     soon("it is on its node", lambda: whereabouts.nodes_in_use(MARKED) == {"idle"})
-    assert not whereabouts.are_pods_waiting()
+    assert not whereabouts.may_pods_wait()
     cluster.remove(PODS, raw_pod)
     soon("it has left", lambda: not whereabouts.nodes_in_use(MARKED))
 

@@ -30,7 +30,7 @@ from berth_core.labels import (
     SLOT_ANNOTATION,
     TEMPLATE_HASH_LABEL,
 )
-from berth_core.objects import Pod
+from berth_core.objects import Node, Pod
 from berth_core.reservations import SlotState
 from berth_descheduler.migration.nodes import cooling_marks, cordons, freed_marks, plan_taints
 from berth_descheduler.migration.operator import cleanup
@@ -212,7 +212,7 @@ def _take_back(client: KubeClient, seen: Raw) -> None:
 
 
 def _sweep_cooling(client: KubeClient, _seen: Raw) -> None:
-    cooling_marks.sweep_cooling_nodes(client, FakeClock())
+    cooling_marks.sweep_cooling_nodes(client, FakeClock(), client.list(NODES, type=Node).items)
 
 
 # --- the table

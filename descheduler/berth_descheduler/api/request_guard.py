@@ -15,8 +15,6 @@ from berth_descheduler.api.request_limits import Admission, Ticket, caller_of
 from berth_descheduler.api.settings import RestLimits, RestSettings
 from berth_kube import Subject
 
-AUTHENTICATED: Final = "authenticated"
-"""The key of a request's state that says that its caller is known."""
 GONE: Final = "gone"
 """The key of a request's state that says that its connection has ended."""
 
@@ -118,7 +116,6 @@ class RequestGuard:
                 context = RequestContext(ticket, deadline, authorization=authorization)
                 scope["state"]["context"] = context
                 context.subject = await self._authority.identify(authorization)
-                scope["state"][AUTHENTICATED] = True
                 ticket.name(caller_of(context.subject.user))
                 right = needed_right(scope["method"], scope["path"])
                 if right is not None:

@@ -23,7 +23,7 @@ from berth_core import Clock, InputError, SystemClock
 from berth_descheduler import telemetry
 from berth_descheduler.api.app import Application
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, overloaded
-from berth_descheduler.api.request_guard import AUTHENTICATED, GONE
+from berth_descheduler.api.request_guard import GONE, RequestContext
 from berth_descheduler.api.request_heads import fault_in_head
 from berth_descheduler.api.settings import RestSettings, RestTimes
 from berth_descheduler.options import option_of, with_options
@@ -159,7 +159,10 @@ class TimeoutProtocol(H11Protocol):
     def is_at_work(self) -> bool:
         """Return whether a request of a known caller is being answered."""
         cycle: RequestResponseCycle | None = self.cycle
-        return cycle is not None and self.is_working and bool(cycle.scope["state"].get(AUTHENTICATED, False))
+        if cycle is None or not self.is_working:
+            return False
+        context: RequestContext | None = cycle.scope["state"].get("context")
+        return context is not None and context.subject is not None
 
     @property
     def is_working(self) -> bool:
@@ -201,7 +204,7 @@ class TimeoutProtocol(H11Protocol):
     def handle_events(self) -> None:
         """Handle what was received, unless the head of the next request could be read in two ways."""
         if self.conn.their_state is h11.IDLE and (fault := fault_in_head(bytes(self.conn.trailing_data[0]))):
-            self._refuse(ProblemError(ProblemKind.MALFORMED, f"{fault}: it does not follow HTTP/1.1"))
+            self.send_400_response(fault)
             return
         super().handle_events()
 

@@ -28,7 +28,6 @@ class _ShownPlan(msgspec.Struct, frozen=True):
     server: str
     name: str
     uid: str
-    version: str
     moves: tuple[str, ...]
 
 
@@ -43,7 +42,7 @@ def state_file(environment: Mapping[str, str] = os.environ) -> Path:
 def remember(server: str, plan: MigrationPlan) -> None:
     """Keep what a plan was when it was shown; a file that cannot be written is left alone."""
     looked_at = LookedAt.of(plan)
-    shown_plan = _ShownPlan(server, plan.metadata.name, looked_at.uid, looked_at.version, looked_at.moves or ())
+    shown_plan = _ShownPlan(server, plan.metadata.name, looked_at.uid, looked_at.moves or ())
     others = [kept for kept in _read() if (kept.server, kept.name) != (server, shown_plan.name)]
     with suppress(OSError, RuntimeError):
         _write([*others, shown_plan][-_REMEMBERED:])
@@ -59,7 +58,7 @@ def recall(server: str, name: str) -> LookedAt | None:
 
 
 def _read() -> tuple[_ShownPlan, ...]:
-    with suppress(OSError, RuntimeError, msgspec.DecodeError, RecursionError):
+    with suppress(OSError, RuntimeError, msgspec.DecodeError):
         file = state_file()
         if file.stat().st_size <= _MOST_BYTES:
             return _DECODER.decode(file.read_bytes())

@@ -271,10 +271,7 @@ def pause_until(
     `also` are further such times.
     """
     times = [timing.next_run for parsed in known if (timing := read_due(parsed, plans, now)) is not None]
-    times += [time for plan in plans if _waits(plan) and (time := read_timestamp(plan.spec.approve_before)) is not None]
+    limits = (read_timestamp(plan.spec.approve_before) for plan in plans if is_unbegun(plan))
+    times += [limit for limit in limits if limit is not None]
     ahead = [(time - now) / timedelta(seconds=1) for time in (*times, *also) if time > now]
     return min([longest, *ahead])
-
-
-def _waits(plan: MigrationPlan) -> bool:
-    return is_unbegun(plan)

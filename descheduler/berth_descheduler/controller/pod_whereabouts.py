@@ -14,8 +14,9 @@ from berth_core import BerthError, ObjectMeta, Pod, PodSpec, PodStatus, Scheduli
 from berth_core.objects import ApiStruct
 from berth_descheduler import telemetry
 from berth_descheduler.migration.nodes.freed_marks import PodWhereabouts, ReadWhereabouts
+from berth_descheduler.migration.nodes.pods import is_free
 from berth_descheduler.planner import is_pending
-from berth_kube import PODS, Changed, Informer, KubeClient, Listed, Removed, WatchItem
+from berth_kube import PODS, Bookmark, Changed, Informer, KubeClient, Listed, Removed, WatchItem
 
 _WATCH_AGAIN_SECONDS: Final = 30.0
 
@@ -51,25 +52,26 @@ class WatchedWhereabouts(PodWhereabouts):
         self._read = ReadWhereabouts(client)
         self._lock = threading.Lock()
         self._informer: Informer[_PodHead] | None = None
-        self._listed = threading.Event()
-        self._node_by_uid: dict[str, str] = {}
-        """The node of each pod that occupies one, "" for a pod that waits for room."""
+        self._node_by_uid: dict[str, str] | None = None
+        """The node of each pod that occupies one, "" for a pod that waits for room; None before the first list."""
 
     def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
         if not nodes:
             self.stop()
             return frozenset()
-        if not self._listed.is_set():
+        nodes_of_pods = self._nodes_of_pods()
+        if nodes_of_pods is None:
             self._begin_watch()
             return self._read.nodes_in_use(nodes)
-        with self._lock:
-            return frozenset(nodes).intersection(self._node_by_uid.values())
+        return nodes_of_pods.intersection(nodes)
 
-    def are_pods_waiting(self) -> bool:
-        if not self._listed.is_set():
-            return self._read.are_pods_waiting()
+    def may_pods_wait(self) -> bool:
+        nodes_of_pods = self._nodes_of_pods()
+        return self._read.may_pods_wait() if nodes_of_pods is None else "" in nodes_of_pods
+
+    def _nodes_of_pods(self) -> frozenset[str] | None:
         with self._lock:
-            return "" in self._node_by_uid.values()
+            return None if self._node_by_uid is None else frozenset(self._node_by_uid.values())
 
     def stop(self) -> None:
         """Stop the watch, and forget what it has seen."""
@@ -94,27 +96,18 @@ class WatchedWhereabouts(PodWhereabouts):
 
     def _note(self, event: WatchItem[_PodHead]) -> None:
         with self._lock:
+            known = {} if self._node_by_uid is None else self._node_by_uid
             match event:
                 case Listed(heads):
-                    self._node_by_uid = {}
+                    self._node_by_uid = known = {}
                     for head in heads:
-                        self._put(head)
-                    self._listed.set()
+                        _put(known, head.as_pod())
                 case Changed(head):
-                    self._put(head)
+                    _put(known, head.as_pod())
                 case Removed(head):
-                    self._node_by_uid.pop(head.metadata.uid, None)
-                case _:
+                    known.pop(head.metadata.uid, None)
+                case Bookmark():
                     pass
-
-    def _put(self, head: _PodHead) -> None:
-        pod = head.as_pod()
-        if is_pending(pod):
-            self._node_by_uid[pod.metadata.uid] = ""
-        elif pod.spec.node_name and pod.occupies_node and not pod.is_terminating:
-            self._node_by_uid[pod.metadata.uid] = pod.spec.node_name
-        else:
-            self._node_by_uid.pop(pod.metadata.uid, None)
 
     def _fail(self, error: BerthError) -> None:
         _LOG.error(telemetry.WATCH_FAILED, **{telemetry.KEY_ERROR: str(error)})
@@ -122,5 +115,13 @@ class WatchedWhereabouts(PodWhereabouts):
 
     def _forget(self) -> None:
         with self._lock:
-            self._listed.clear()
-            self._node_by_uid = {}
+            self._node_by_uid = None
+
+
+def _put(node_by_uid: dict[str, str], pod: Pod) -> None:
+    if is_pending(pod):
+        node_by_uid[pod.metadata.uid] = ""
+    elif pod.spec.node_name and not is_free((pod,)):
+        node_by_uid[pod.metadata.uid] = pod.spec.node_name
+    else:
+        node_by_uid.pop(pod.metadata.uid, None)

@@ -359,7 +359,7 @@ class Runner:
             client, self._context.clock, self._store.plans(), end_seconds=waits.end_seconds, wanted=wanted
         ):
             self._metrics.nodes_freed(freed_nodes)
-        sweep_freed_nodes(client, Picture(client, own_namespace).snapshot, wanted, self._whereabouts, nodes)
+        sweep_freed_nodes(client, nodes, Picture(client, own_namespace).snapshot, wanted, self._whereabouts)
 
 
 def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:

@@ -48,7 +48,7 @@ class ClaimedVolumes:
                 yield Refusal(RefusalReason.LOCAL_STORAGE, text)
             users = self._users[pod.metadata.namespace, name]
             other = next((user for user in users if user.metadata.name != pod.metadata.name), None)
-            if other is not None and _is_for_one_node(claim, volume):
+            if other is not None and is_for_one_node(claim, volume):
                 text = f"its claim {name} is attached to one node at a time, and {other.key} uses it, too"
                 yield Refusal(RefusalReason.SHARED_VOLUME, text, blocking_pod=other.key)
 
@@ -70,7 +70,7 @@ def _names_one_node(term: NodeSelectorTerm) -> bool:
     return any(requirement.operator == "In" and len(requirement.values) == 1 for requirement in requirements)
 
 
-def _is_for_one_node(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> bool:
+def is_for_one_node(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> bool:
     """Return whether a volume is attached to one node at a time, by its own modes as Kubernetes asks for these.
 
     Where neither the volume nor the claim has any, it is not known.

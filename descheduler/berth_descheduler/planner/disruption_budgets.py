@@ -10,7 +10,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -37,13 +37,15 @@ class _Selection:
     """The budgets of a namespace whose selectors are equal."""
 
     selector: LabelSelector
+    cost: int
+    """How much is compared to learn whether the selector selects a label set."""
     budget_indices: list[int]
 
-    @property
-    def cost(self) -> int:
-        """Return how much is compared to learn whether the selector selects a label set."""
-        expressions = self.selector.match_expressions
-        return 1 + len(self.selector.match_labels) + sum(1 + len(expression.values) for expression in expressions)
+    @classmethod
+    def of(cls, selector: LabelSelector) -> Self:
+        expressions = selector.match_expressions
+        cost = 1 + len(selector.match_labels) + sum(1 + len(expression.values) for expression in expressions)
+        return cls(selector, cost, [])
 
 
 class DisruptionBudgets:
@@ -69,18 +71,18 @@ class DisruptionBudgets:
             namespace = budget.metadata.namespace
             key = namespace, msgspec.json.encode(selector, order="sorted")
             if key not in selections:
-                selections[key] = _Selection(selector, [])
+                selections[key] = _Selection.of(selector)
                 self._of_namespace.setdefault(namespace, []).append(selections[key])
             selections[key].budget_indices.append(index)
         number = Counter(
             (namespace, *asked)
-            for namespace, several in self._of_namespace.items()
-            for selection in several
+            for namespace, selections_there in self._of_namespace.items()
+            for selection in selections_there
             for alternatives in _asked_labels(selection.selector)
             for asked in alternatives
         )
-        for namespace, several in self._of_namespace.items():
-            for selection in several:
+        for namespace, selections_there in self._of_namespace.items():
+            for selection in selections_there:
                 rarest = min(
                     _asked_labels(selection.selector),
                     key=lambda alternatives: sum(number[namespace, *asked] for asked in alternatives),

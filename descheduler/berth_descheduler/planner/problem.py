@@ -307,7 +307,7 @@ class Problem:
         cluster = self.cluster
         volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
         of_class = [
-            (*_class_refusals(pod_class, volume_index), *_as_tuple(cluster.crowded.get(pod_class.namespace)))
+            _class_refusals(pod_class, volume_index, cluster.crowded.get(pod_class.namespace))
             for pod_class in cluster.classes
         ]
         refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.run.now))
@@ -400,18 +400,15 @@ def _nodes_without_gain(rules: Sequence[Rule], nodes: Sequence[Node]) -> dict[No
     return {number: refusal for number, refusal in refusals if refusal is not None}
 
 
-def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal, ...]:
+def _class_refusals(pods: PodClass, volume_index: VolumeIndex, crowded: Refusal | None) -> tuple[Refusal, ...]:
     """Return why all pods of a class stay.
 
-    Their requests are unreadable, or their volumes unknown.
+    Their requests are unreadable, their volumes unknown, or their namespace `crowded`.
     """
-    unreadable_requests = (Refusal(RefusalReason.POD_DATA_ODD, pods.odd),) if pods.odd else ()
+    unreadable_requests = Refusal(RefusalReason.POD_DATA_ODD, pods.odd) if pods.odd else None
     volumes = volume_index.volumes_of(pods)
-    return (*unreadable_requests, volumes) if isinstance(volumes, Refusal) else unreadable_requests
-
-
-def _as_tuple(refusal: Refusal | None) -> tuple[Refusal, ...]:
-    return () if refusal is None else (refusal,)
+    unknown_volumes = volumes if isinstance(volumes, Refusal) else None
+    return tuple(refusal for refusal in (unreadable_requests, unknown_volumes, crowded) if refusal is not None)
 
 
 def known_namespaces(snapshot: Snapshot) -> frozenset[str]:

@@ -57,13 +57,10 @@ def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
 
 
 def build_plan_filling(spec: MigrationPlanSpec) -> dict[str, Any]:
-    """Return a merge patch that fills a requested plan.
-
-    It sets all that was found at once.
-    """
+    """Return the fields of the spec that fill a requested plan, all at once."""
     body = build_plan("", spec)["spec"]
     field_names = ("approved", "approveBefore", "moves", "nodesBefore", "objective", "predicted", "rooms")
-    return {"spec": {field_name: body[field_name] for field_name in field_names if field_name in body}}
+    return {field_name: body[field_name] for field_name in field_names if field_name in body}
 
 
 def plan_labels(policy: str) -> dict[str, str]:

@@ -54,17 +54,15 @@ def mark_moved(
     return tuple(noted_nodes)
 
 
-def sweep_cooling_nodes(client: KubeClient, clock: Clock, nodes: Iterable[Node] | None = None) -> tuple[str, ...]:
-    """Unmark those of the nodes whose cool-down is over, by default of the cluster's; return them.
+def sweep_cooling_nodes(client: KubeClient, clock: Clock, nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Unmark those of the nodes whose cool-down is over; return them.
 
     The next sweep retries what fails.
     """
-    if nodes is None:
-        nodes = client.list(NODES, label_selector=COOLING_LABEL, type=Node).items
     changed_nodes = []
     for node in nodes:
-        node_name, now = node.metadata.name, clock.now()
-        if not _is_rested(node.metadata.labels, node.metadata.annotations, now):
+        node_name = node.metadata.name
+        if not _is_rested(node.metadata.labels, node.metadata.annotations, clock.now()):
             continue
         try:
             if change_node(client, node_name, lambda raw_node: _rested(raw_node, clock.now())):

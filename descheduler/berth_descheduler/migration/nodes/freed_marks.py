@@ -30,7 +30,7 @@ from berth_descheduler.migration.nodes.pods import is_free, pods_where, read_pod
 from berth_descheduler.migration.nodes.writes import RawNode, change_node
 from berth_descheduler.planner import is_pending, nodes_for_waiting_pods
 from berth_descheduler.settings import FreedNodes
-from berth_kube import NODES, KubeClient, NotFoundError
+from berth_kube import KubeClient, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
 
@@ -78,11 +78,14 @@ class PodWhereabouts(Protocol):
     """Where pods are."""
 
     def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
-        """Return those of the nodes that a pod is on, DaemonSet and mirror pods aside; raises a `KubeError`."""
+        """Return those of the nodes that a pod is on, DaemonSet and mirror pods aside; raises a `KubeError`.
+
+        Without nodes, what is kept up for the answers may end.
+        """
         ...
 
-    def are_pods_waiting(self) -> bool:
-        """Return whether any pod waits for room; raises a `KubeError`."""
+    def may_pods_wait(self) -> bool:
+        """Return False if it is known that no pod waits for room."""
         ...
 
 
@@ -96,31 +99,29 @@ class ReadWhereabouts(PodWhereabouts):
         pods = read_pods_on(self._client, frozenset(nodes))
         return frozenset(pod.spec.node_name for pod in pods if not is_free((pod,)))
 
-    def are_pods_waiting(self) -> bool:
-        return any(map(is_pending, _pods_without_node(self._client)))
+    def may_pods_wait(self) -> bool:
+        return True  # who asks reads them next
 
 
 def sweep_freed_nodes(
     client: KubeClient,
+    nodes: Iterable[Node],
     read_snapshot: Callable[[], Snapshot],
     wanted: Wanted | None = None,
     whereabouts: PodWhereabouts | None = None,
-    nodes: Iterable[Node] | None = None,
 ) -> tuple[str, ...]:
-    """Remove outdated marks of freed nodes, by default of the cluster's; return the changed nodes.
+    """Remove outdated marks of those of the nodes that were freed; return the changed nodes.
 
     A mark goes when its node is needed, or when it is no longer wanted. A node is needed when a pod is on it, DaemonSet
-    and mirror pods aside, or when a pending pod would go there. Without marks this costs one list of the nodes, and
-    without a pending pod that a marked node could take no more than that and what `whereabouts` costs. The next sweep
-    retries what fails.
+    and mirror pods aside, or when a pending pod would go there. Without marks this costs nothing, and without a pending
+    pod that a marked node could take only what `whereabouts` costs. The next sweep retries what fails.
     """
     whereabouts = whereabouts or ReadWhereabouts(client)
-    nodes = client.list(NODES, type=Node).items if nodes is None else nodes
     marked_nodes = {node.metadata.name: node for node in nodes if is_marked_as_freed(node)}
-    needed_nodes = whereabouts.nodes_in_use(marked_nodes)
+    needed_nodes = whereabouts.nodes_in_use(marked_nodes)  # asked without marks, too: a watch ends with them
     if not marked_nodes:
         return ()
-    if whereabouts.are_pods_waiting():
+    if whereabouts.may_pods_wait():
         needed_nodes |= _nodes_waited_for(client, marked_nodes, read_snapshot)
     changed_nodes = []
     for node_name, node in sorted(marked_nodes.items()):
@@ -135,7 +136,7 @@ def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:
     """Return the mark in a node's annotations, None without a readable one."""
     try:
         return decode_json(annotations.get(FREED_ANNOTATION, ""), FreedMark)
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
 
 
@@ -179,7 +180,7 @@ def _nodes_waited_for(
 
     The whole cluster is read only if one of them could go there: a pod that fits nowhere may be pending for months.
     """
-    waiting = tuple(_without_neighbours(pod) for pod in _pods_without_node(client) if is_pending(pod))
+    waiting = tuple(_without_neighbours(pod) for pod in pods_where(client, "spec.nodeName=") if is_pending(pod))
     if not nodes_for_waiting_pods(Snapshot(nodes=tuple(marked.values()), pods=waiting), marked):
         return frozenset()
     return nodes_for_waiting_pods(read_snapshot(), marked)
@@ -202,10 +203,6 @@ def _without_neighbours(pod: Pod) -> Pod:
         ),
         status=pod.status,
     )
-
-
-def _pods_without_node(client: KubeClient) -> tuple[Pod, ...]:
-    return pods_where(client, "spec.nodeName=")
 
 
 def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:

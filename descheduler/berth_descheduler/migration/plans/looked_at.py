@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from berth_core import MigrationPlan, PlannedMove
+from berth_core import MigrationPlan, PlannedMove, first_few
 from berth_descheduler.migration.plans.conflicts import PlanStateError
 from berth_kube import MIGRATION_PLANS, KubeClient, KubeError
 
@@ -112,7 +112,8 @@ def _differences(plan: MigrationPlan, then: LookedAt, earlier_plan: MigrationPla
         ]
     differences = [Difference(field, before, after) for field, before, after in pairs if before != after]
     if then.moves != now.moves:
-        differences.append(Difference("moves", "" if then.moves is None else _listed(then.moves), _listed(now.moves)))
+        then_text = "" if then.moves is None else _listed(then.moves)
+        differences.append(Difference("moves", then_text, _listed(now.moves or ())))
     return differences
 
 
@@ -125,8 +126,5 @@ def _missing_from(kept: tuple[str, ...], moves: tuple[str, ...]) -> tuple[str, .
     return tuple(move for move in moves if move not in kept_moves)
 
 
-def _listed(moves: tuple[str, ...] | None) -> str:
-    if not moves:
-        return "none"
-    further = f" and {len(moves) - _SHOWN} more" if len(moves) > _SHOWN else ""
-    return ", ".join(moves[:_SHOWN]) + further
+def _listed(moves: tuple[str, ...]) -> str:
+    return first_few(moves, _SHOWN) if moves else "none"

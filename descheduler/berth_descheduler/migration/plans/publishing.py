@@ -55,7 +55,7 @@ def publish_plan(
         patch = build_binding(unapproved_plan, {"approved": True} if spec.approved else None)
     else:
         name = request.metadata.name
-        patch = build_binding(request, build_plan_filling(spec)["spec"])
+        patch = build_binding(request, build_plan_filling(spec))
     published_plan = client.merge_patch(MIGRATION_PLANS, name, patch, type=MigrationPlan)
     if not published_plan.spec.aborted:
         _write_phase(client, name, PlanPhase.APPROVED if spec.approved else PlanPhase.PROPOSED)

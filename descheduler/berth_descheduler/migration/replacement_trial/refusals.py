@@ -7,12 +7,11 @@ from typing import Any, Final
 from berth_core import InputError, PodSpec, ResourceAmounts, effective_requests
 from berth_core.decoding import convert
 from berth_core.snapshot import RawObject
-from berth_kube import ForbiddenError, InvalidObjectError, KubeError, is_missing_right
+from berth_kube import ForbiddenError, InvalidObjectError, KubeError, is_missing_right, without_pod_name
 
 _DENIED: Final = re.compile(r"denied (the )?request")
 """By a webhook or a policy, with whichever status code it has chosen."""
 
-_ABOUT_THE_POD: Final = re.compile(r'^(pods|Pod) "[^"]*" is (forbidden|invalid): ')
 _QUOTA: Final = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
 """Of each amount only those that the pod would exceed (`pkg/quota/admission`), as `name=quantity` with commas."""
 
@@ -48,17 +47,12 @@ def read_error(error: KubeError, old_pod: RawObject) -> Denial | FullQuota | Unk
     "..." does not support dry run`): what it says to the real pod is not known. A missing right says nothing either.
     """
     if _DENIED.search(error.message):
-        return Denial(without_name(error.message))
+        return Denial(without_pod_name(error.message))
     if is_missing_right(error) or not isinstance(error, ForbiddenError | InvalidObjectError):
         return Unknown(error.message)
     if frees_quota(error.message, old_pod):
         return FullQuota()
-    return Denial(without_name(error.message))
-
-
-def without_name(message: str) -> str:
-    """Return a message about the tried pod without its name, which the API server has made up."""
-    return _ABOUT_THE_POD.sub("", message)
+    return Denial(without_pod_name(error.message))
 
 
 def frees_quota(message: str, old_pod: RawObject) -> bool:

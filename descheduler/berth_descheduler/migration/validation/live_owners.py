@@ -7,15 +7,13 @@ read is not known, as in a snapshot without it.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from berth_core import (
     Clock,
-    ControllerRevision,
     Namespace,
-    PermanentError,
     Pod,
     Snapshot,
     VolcanoJob,
@@ -23,10 +21,11 @@ from berth_core import (
     format_selector,
 )
 from berth_core.labels import LEADER_WORKER_SET_LABEL
+from berth_descheduler.migration.validation.live_reads import read_if_allowed
 from berth_descheduler.planner import Owners
 from berth_descheduler.planner.owners import GroupKind
+from berth_descheduler.snapshots import read_revisions
 from berth_kube import (
-    CONTROLLER_REVISIONS,
     JOBS,
     LEADER_WORKER_SETS,
     NAMESPACES,
@@ -47,18 +46,16 @@ MAKERS: Final[Mapping[GroupKind, Resource]] = {
 }
 """The controllers of Kubernetes that make their pods again, and are read for it."""
 
-T = TypeVar("T")
-
 
 def read_owners(client: KubeClient, clock: Clock, pod: Pod) -> Owners:
     """Return the answers about one pod, by the objects as they are now; raises `KubeError`."""
     namespace, owner = pod.metadata.namespace, pod.controller
-    fields: dict[str, Any] = {"namespaces": tuple(_read(client, NAMESPACES, namespace, type_=Namespace))}
+    fields: dict[str, Any] = {"namespaces": tuple(read_if_allowed(client, NAMESPACES, namespace, type_=Namespace))}
     kind = owner.group_kind if owner is not None else ("", "")
     resource = MAKERS.get(kind)
     if owner is None or resource is None:
         if owner is not None and kind == (VOLCANO_JOBS.group, VOLCANO_JOBS.kind):
-            jobs = _read(client, VOLCANO_JOBS, owner.name, within=namespace, type_=VolcanoJob)
+            jobs = read_if_allowed(client, VOLCANO_JOBS, owner.name, namespace=namespace, type_=VolcanoJob)
             fields["volcano_jobs"] = tuple(jobs)
         return Owners(Snapshot(pods=(pod,), **fields), clock.now())
     try:
@@ -67,21 +64,9 @@ def read_owners(client: KubeClient, clock: Clock, pod: Pod) -> Owners:
         return Owners(Snapshot(pods=(pod,), **fields), clock.now(), known_kinds=(kind,))
     except ForbiddenError:
         return Owners(Snapshot(pods=(pod,), **fields), clock.now())
-    if maker.keeps_pods_of_current_revision:
-        revision = maker.status.current_revision
-        kept = _read(client, CONTROLLER_REVISIONS, revision, within=namespace, type_=ControllerRevision)
-        with suppress(PermanentError):  # one that cannot be read is not known, either
-            fields["controller_revisions"] = tuple(kept)
+    fields["controller_revisions"] = tuple(read_revisions(client, (maker,)))
     workloads = (maker, *_leader_worker_set(client, pod))
     return Owners(Snapshot(pods=_pods_of(client, maker, namespace), workloads=workloads, **fields), clock.now())
-
-
-def _read(
-    client: KubeClient, resource: Resource, name: str, *, within: str | None = None, type_: type[T]
-) -> Iterator[T]:
-    """Yield an object, none if it is not there or may not be read."""
-    with suppress(NotFoundError, ForbiddenError):
-        yield client.get(resource, name, namespace=within, type=type_)
 
 
 def _read_workload(client: KubeClient, resource: Resource, name: str, namespace: str) -> Workload:

@@ -3,16 +3,11 @@
 Nothing is read for a pod without claims. What the account may not read is not known, as in a snapshot without it.
 """
 
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import TypeVar
-
 from berth_core import PersistentVolume, PersistentVolumeClaim, Pod, Snapshot
 from berth_descheduler.framework import Refusal
-from berth_descheduler.planner.claimed_volumes import ClaimedVolumes
-from berth_kube import PODS, PVCS, PVS, ForbiddenError, KubeClient, NotFoundError, Resource
-
-T = TypeVar("T")
+from berth_descheduler.migration.validation.live_reads import read_if_allowed
+from berth_descheduler.planner.claimed_volumes import ClaimedVolumes, is_for_one_node
+from berth_kube import PODS, PVCS, PVS, KubeClient
 
 
 def volume_refusals(client: KubeClient, pod: Pod) -> tuple[Refusal, ...]:
@@ -22,20 +17,18 @@ def volume_refusals(client: KubeClient, pod: Pod) -> tuple[Refusal, ...]:
         return ()
     namespace = pod.metadata.namespace
     claims = tuple(
-        claim for name in names for claim in _read(client, PVCS, name, namespace, type_=PersistentVolumeClaim)
+        claim
+        for name in names
+        for claim in read_if_allowed(client, PVCS, name, namespace=namespace, type_=PersistentVolumeClaim)
     )
     volume_names = sorted({claim.spec.volume_name for claim in claims} - {""})
+    volumes = {
+        name: volume for name in volume_names for volume in read_if_allowed(client, PVS, name, type_=PersistentVolume)
+    }
+    may_be_shared = any(is_for_one_node(claim, volumes.get(claim.spec.volume_name)) for claim in claims)
     snapshot = Snapshot(
-        pods=client.list(PODS, namespace=namespace, type=Pod).items,
+        pods=client.list(PODS, namespace=namespace, type=Pod).items if may_be_shared else (pod,),
         persistent_volume_claims=claims,
-        persistent_volumes=tuple(
-            volume for name in volume_names for volume in _read(client, PVS, name, None, type_=PersistentVolume)
-        ),
+        persistent_volumes=tuple(volumes.values()),
     )
     return ClaimedVolumes(snapshot).refusals(pod)
-
-
-def _read(client: KubeClient, resource: Resource, name: str, namespace: str | None, *, type_: type[T]) -> Iterator[T]:
-    """Yield an object, none if it is not there or may not be read."""
-    with suppress(NotFoundError, ForbiddenError):
-        yield client.get(resource, name, namespace=namespace, type=type_)

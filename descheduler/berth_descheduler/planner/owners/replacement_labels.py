@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Final
 
 from berth_core import TEMPLATE_HASH_LABEL, LabelSelector, Pod, PodTemplate, Snapshot
+from berth_core.objects import SPREAD_HARD, required_affinity, required_anti_affinity
 from berth_descheduler.planner.owners.statefulsets import REVISION_LABEL
 
 _OF_THE_CONTROLLER: Final = frozenset({TEMPLATE_HASH_LABEL, REVISION_LABEL})
-_REQUIRED: Final = "DoNotSchedule"
 
 
 class ReplacementLabels:
@@ -44,11 +44,10 @@ class ReplacementLabels:
 def _keys_of_pod(pod: Pod) -> Iterator[str]:
     """Yield the keys of labels by which a pod's required terms select pods."""
     affinity = pod.spec.affinity
-    for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
-        for term in side.required_during_scheduling_ignored_during_execution if side is not None else ():
-            yield from (*_keys_of(term.label_selector), *term.match_label_keys, *term.mismatch_label_keys)
+    for term in (*required_affinity(affinity), *required_anti_affinity(affinity)):
+        yield from (*_keys_of(term.label_selector), *term.match_label_keys, *term.mismatch_label_keys)
     for constraint in pod.spec.topology_spread_constraints:
-        if constraint.when_unsatisfiable == _REQUIRED:
+        if constraint.when_unsatisfiable == SPREAD_HARD:
             yield from (*_keys_of(constraint.label_selector), *constraint.match_label_keys)
 
 

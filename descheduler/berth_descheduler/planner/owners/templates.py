@@ -27,12 +27,11 @@ from berth_core import (
     effective_requests,
 )
 from berth_core.matching import DEFAULT_SCHEDULER, canonical_affinity, canonical_spread, canonical_tolerations
-from berth_core.objects import RawQuantity
+from berth_core.objects import ANY_ADDRESS, RawQuantity
 
 VPA_ANNOTATIONS: Final = ("vpaUpdates", "vpaInPlaceUpdated")
 """On pods whose requests a VerticalPodAutoscaler has set, at admission or in place."""
 
-_EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - what the API means by none, not bound here
 
 _OF_VPA: Final = frozenset({"cpu", "memory"})
 
@@ -228,7 +227,7 @@ def host_ports(spec: PodSpec) -> set[tuple[int, str, str]]:
     With the host's network these are all of its ports.
     """
     return {
-        (number, port.protocol or "TCP", "" if port.host_ip == _EVERY_ADDRESS else port.host_ip)
+        (number, port.protocol or "TCP", "" if port.host_ip == ANY_ADDRESS else port.host_ip)
         for container in (*spec.containers, *spec.init_containers)
         for port in container.ports
         if (number := port.host_port or (port.container_port if spec.host_network else None))

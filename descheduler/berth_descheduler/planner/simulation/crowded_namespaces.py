@@ -13,13 +13,12 @@ from typing import Final
 import msgspec
 
 from berth_core import LabelSelector
+from berth_core.objects import required_affinity, required_anti_affinity
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 from berth_descheduler.planner.simulation.pod_terms import (
     PodTerm,
     pairs_asked_by,
-    required_affinity,
-    required_anti_affinity,
     resolve_term,
     with_label_keys,
 )

@@ -19,6 +19,7 @@ from berth_core import (
     STANDING_FENCE_LABEL,
     LentFence,
 )
+from berth_core.objects import required_affinity, required_anti_affinity
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
 from berth_descheduler.planner.simulation.crowded_namespaces import terms_beyond
@@ -28,8 +29,6 @@ from berth_descheduler.planner.simulation.pod_terms import (
     Match,
     PodTerm,
     TermReader,
-    required_affinity,
-    required_anti_affinity,
     resolve_term,
 )
 from berth_descheduler.planner.simulation.topology import ClassLinks, DomainCounts, Weight
@@ -112,9 +111,9 @@ class InterPodAffinity:
         changing = members.keys() & readers.keys()
         standing: dict[ClassIndex, Hashable] = {}
         for class_index, tying_counts in ties.items():
-            affinity = self._affinity.get(class_index)
             if self._cluster.classes[class_index].namespace in self._cluster.crowded:
-                continue
+                continue  # nothing is counted of its own terms, so what ties it is not known
+            affinity = self._affinity.get(class_index)
             is_counted = any(counts in changing for counts, _ in self._counted.get(class_index, ()))
             if tying_counts.isdisjoint(changing) and not is_counted and not (affinity and affinity.matches_itself):
                 affinity_key = frozenset(map(id, affinity.domain_counts)) if affinity else frozenset()

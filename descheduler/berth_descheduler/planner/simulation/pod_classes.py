@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final, NewType
+from typing import NewType
 
 import msgspec
 
@@ -19,13 +19,11 @@ from berth_core import (
     effective_requests,
     occupied_requests,
 )
+from berth_core.objects import ANY_ADDRESS, SPREAD_HARD
 from berth_core.resources import is_resize_infeasible
 from berth_descheduler.planner.simulation.platforms import PlatformTie
 
 ClassIndex = NewType("ClassIndex", int)
-
-ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, not bound
-SPREAD_HARD: Final = "DoNotSchedule"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from berth_core import Affinity, LabelSelector, LabelSelectorRequirement, Namespace, PodAffinityTerm, matches_labels
+from berth_core import LabelSelector, LabelSelectorRequirement, Namespace, PodAffinityTerm, matches_labels
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 
 
@@ -99,18 +99,6 @@ class TermReader:
         if namespace_labels is None:
             return Match.UNKNOWN
         return Match.YES if matches_labels(selector, namespace_labels) else Match.NO
-
-
-def required_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
-    """Return the terms of a required pod affinity as written."""
-    pod_affinity = affinity.pod_affinity if affinity else None
-    return pod_affinity.required_during_scheduling_ignored_during_execution if pod_affinity else ()
-
-
-def required_anti_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
-    """Return the terms of a required pod anti-affinity as written."""
-    pod_anti_affinity = affinity.pod_anti_affinity if affinity else None
-    return pod_anti_affinity.required_during_scheduling_ignored_during_execution if pod_anti_affinity else ()
 
 
 def resolve_term(written: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:

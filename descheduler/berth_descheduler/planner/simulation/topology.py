@@ -239,9 +239,9 @@ class PodTopologySpread:
     def _make_counts(self, domains: _Domains, selected: Iterable[ClassIndex]) -> tuple[DomainCounts, DomainCounts]:
         possible_counts = DomainCounts(domains.all, domains.count)
         sure_counts = possible_counts if domains.sure is domains.all else DomainCounts(domains.sure, domains.count)
-        several = (possible_counts,) if sure_counts is possible_counts else (sure_counts, possible_counts)
+        counts_of_class = (possible_counts,) if sure_counts is possible_counts else (sure_counts, possible_counts)
         for other_class in selected:
-            self._counted[other_class].extend(several)
+            self._counted[other_class].extend(counts_of_class)
         return sure_counts, possible_counts
 
     def _domains(self, pods: PodClass, written: TopologySpreadConstraint) -> _Domains:
