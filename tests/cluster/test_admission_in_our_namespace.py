@@ -18,6 +18,7 @@ from cluster_objects import (
     is_gone,
     label_owner,
     make_namespace,
+    make_priority_class,
     pod_template,
     read_reservation,
     reservations,
@@ -116,15 +117,10 @@ def test_a_place_is_held_once_what_refused_its_placeholder_is_gone(
     eventually("the place is held", lambda: state_of(client, namespace)[0] is ReservationPhase.AVAILABLE, seconds=60)
 
 
-def priority_class(name: str, value: int, labels: dict[str, str]) -> dict[str, Any]:
-    meta = {"name": name, "labels": labels}
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": meta, "value": value}
-
-
 @pytest.fixture
 def high(client: KubeClient) -> Iterator[str]:
     """Yield the name of a class of the owners' priority."""
-    client.create(PRIORITY_CLASSES, priority_class("our-namespace-high", PRIORITY, {}))
+    make_priority_class(client, "our-namespace-high", PRIORITY)
     yield "our-namespace-high"
     for name in ("our-namespace-high", f"berth-placeholder-{PRIORITY}"):
         client.delete(PRIORITY_CLASSES, name)
@@ -135,7 +131,7 @@ def test_a_class_of_the_placeholders_with_another_value_is_not_used(
     client: KubeClient, namespace: str, high: str
 ) -> None:
     ours = f"berth-placeholder-{PRIORITY}"
-    client.create(PRIORITY_CLASSES, priority_class(ours, 0, {}))
+    make_priority_class(client, ours, 0)
     reserve(client, namespace, high)
     eventually(
         "the class is named",

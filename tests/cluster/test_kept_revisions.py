@@ -32,8 +32,8 @@ def test_the_descheduler_reads_what_the_current_revision_keeps(sandbox: Sandbox)
         client.create(STATEFUL_SETS, body, namespace=namespace)
 
         def status() -> dict[str, object]:
-            found: dict[str, object] = client.get(STATEFUL_SETS, "db", namespace=namespace)["status"]
-            return found
+            status: dict[str, object] = client.get(STATEFUL_SETS, "db", namespace=namespace)["status"]
+            return status
 
         eventually("both run", lambda: status().get("readyReplicas") == 2, seconds=60)
         larger = {"spec": {"template": pod_template(labels, cpu="3", nodeSelector=selector)}}

@@ -148,7 +148,7 @@ def bring_back(client: KubeClient, plan: str) -> MigrationPlan:
     body = client.get(MIGRATION_PLANS, plan)
     kept = {key: body["metadata"][key] for key in ("name", "labels", "annotations")}
     client.delete(MIGRATION_PLANS, plan)
-    eventually("the plan is gone", lambda: not [one for one in client.list(MIGRATION_PLANS).items if names(one, plan)])
+    eventually("the plan is gone", lambda: not any(names(raw, plan) for raw in client.list(MIGRATION_PLANS).items))
     client.create(MIGRATION_PLANS, {**body, "metadata": kept})
     return read_plan(client, plan)
 

@@ -197,6 +197,13 @@ def pod(name: str, owner: str, node_name: str, *, cpu: str) -> Raw:
     }
 
 
+def waiting_pod(name: str, owner: str, *, cpu: str) -> Raw:
+    """Return a pod that waits for room."""
+    body = pod(name, owner, "", cpu=cpu)
+    del body["spec"]["nodeName"]
+    return {**body, "status": {"phase": "Pending"}}
+
+
 def fragmented_cluster() -> FakeCluster:
     """Two low nodes, `low-1` with two pods and `low-2` with one, and two high ones with room for all three."""
     cluster = FakeCluster()

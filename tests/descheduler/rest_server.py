@@ -2,12 +2,13 @@
 # ruff: noqa: A002, ANN401 - the client's own names
 
 import asyncio
+import socket
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 import pytest
@@ -34,6 +35,8 @@ from descheduler.fake_cluster import FakeCluster, Raw
 ADMIN = "admin-token"
 READER = "reader-token"
 NOBODY = "token-of-nobody"
+TOO_LONG: Final = 30.0
+"""Nothing is limited to so many seconds where less than that is limited, and no machine is so busy."""
 ALL_VERBS = ("get", "list", "watch", "create", "patch")
 
 
@@ -182,6 +185,19 @@ def serving(
     ):
         patch.setattr("uvicorn.server.asyncio", _BRISK_ASYNCIO)
         yield server.url
+
+
+def connected(url: str, *, source: str = "127.0.0.1") -> socket.socket:
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=TOO_LONG, source_address=(source, 0))
+
+
+def everything_of(connection: socket.socket) -> bytes:
+    """Return all that comes until a connection ends."""
+    raw = b""
+    while chunk := connection.recv(65536):
+        raw += chunk
+    return raw
 
 
 def ask(method: str, url: str, *, token: str | None = ADMIN, **rest: Any) -> requests.Response:

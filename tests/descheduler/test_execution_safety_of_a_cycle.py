@@ -21,7 +21,7 @@ from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
-from descheduler.fake_cluster import FakeCluster, Raw, evicted, fragmented_cluster, pod, replica_set
+from descheduler.fake_cluster import FakeCluster, Raw, evicted, fragmented_cluster, pod, replica_set, waiting_pod
 from planner_settings import with_settings
 
 ONE_BY_ONE = with_settings(PLANNER, waves=WaveLimits(per_controller=1))
@@ -38,15 +38,9 @@ def with_execution(settings: CycleSettings = SETTINGS, **changes: Any) -> CycleS
     return replace(settings, execution=replace(settings.execution, **changes))
 
 
-def waiting_pod(name: str, *, cpu: str) -> Raw:
-    cluster_pod = pod(name, "hungry", "", cpu=cpu)
-    del cluster_pod["spec"]["nodeName"]
-    return {**cluster_pod, "status": {"phase": "Pending"}}
-
-
 def add_hungry(cluster: FakeCluster, *, cpu: str) -> Raw:
     cluster.add(REPLICA_SETS, replica_set("hungry", 1))
-    return cluster.add(PODS, waiting_pod("hungry-1", cpu=cpu))
+    return cluster.add(PODS, waiting_pod("hungry-1", "hungry", cpu=cpu))
 
 
 # --- moves wait for others only where they have to ------------------------------------------------------------------

@@ -17,7 +17,7 @@ from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES, PODS
 from builders import FakeClock
-from descheduler.fake_cluster import FakeCluster, Raw, call, failure, node, pod
+from descheduler.fake_cluster import FakeCluster, Raw, call, failure, node, pod, waiting_pod
 
 REMOVE = "cluster-autoscaler.kubernetes.io/scale-down"
 CARRIES = FreedNodes(taint=True, annotations={REMOVE: "soon"})
@@ -47,12 +47,6 @@ def notes(made: FakeCluster, name: str = "idle") -> dict[str, str]:
 
 def traces(made: FakeCluster, name: str = "idle") -> tuple[list[str], list[str]]:
     return made.taints().get(name, []), sorted(notes(made, name))
-
-
-def waiting(name: str, cpu: str) -> Raw:
-    body = pod(name, "web", "", cpu=cpu)
-    del body["spec"]["nodeName"]
-    return {**body, "status": {"phase": "Pending"}}
 
 
 def test_a_freed_node_carries_a_soft_taint_and_annotations_that_name_the_plan() -> None:
@@ -85,7 +79,7 @@ def test_the_mark_stays_while_nobody_needs_the_node() -> None:
     daemon["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
     made.add(PODS, daemon)
     made.add(PODS, {**pod("done", "job", "idle", cpu="1"), "status": {"phase": "Succeeded"}})
-    made.add(PODS, waiting("too-large", "64"))
+    made.add(PODS, waiting_pod("too-large", "web", cpu="64"))
     assert sweep(made) == ()
     assert traces(made) == ([FREED_TAINT], sorted([FREED_ANNOTATION, REMOVE]))
 
@@ -95,7 +89,7 @@ def used(made: FakeCluster) -> None:
 
 
 def waited_for(made: FakeCluster) -> None:
-    made.add(PODS, waiting("web-1", "2"))
+    made.add(PODS, waiting_pod("web-1", "web", cpu="2"))
 
 
 def unreadable(made: FakeCluster) -> None:
@@ -128,7 +122,7 @@ def test_a_mark_that_cannot_be_read_goes_with_its_taint() -> None:
 def test_of_several_marked_nodes_only_as_many_are_given_up_as_waiting_pods_need() -> None:
     made = cluster("a", "b", "c")
     mark(made, "a", "b", "c")
-    made.add(PODS, waiting("web-1", "2"))
+    made.add(PODS, waiting_pod("web-1", "web", cpu="2"))
     assert sweep(made) == ("a",)
     assert sorted(made.taints()) == ["b", "c"]
 
@@ -137,7 +131,7 @@ def test_a_pod_that_has_room_elsewhere_gives_up_no_marked_node() -> None:
     made = cluster("busy", "idle")
     mark(made)
     made.add(PODS, pod("web-0", "web", "busy", cpu="1"))
-    made.add(PODS, waiting("web-1", "2"))
+    made.add(PODS, waiting_pod("web-1", "web", cpu="2"))
     assert sweep(made) == ()
 
 
@@ -268,7 +262,7 @@ def affine(body: Raw) -> Raw:
 def test_a_pod_that_no_marked_node_could_take_has_the_cluster_not_read() -> None:
     made = cluster("busy", "idle")
     mark(made)
-    made.add(PODS, waiting("too-large", "64"))
+    made.add(PODS, waiting_pod("too-large", "web", cpu="64"))
     assert sweep_freed_nodes(made, made.list(NODES, type=Node).items, unread) == ()  # type: ignore[arg-type]
     assert made.taints() == {"idle": [FREED_TAINT]}
 
@@ -281,7 +275,7 @@ def test_what_other_pods_and_nodes_decide_about_is_looked_at_on_the_whole_cluste
     """Alone on the marked node the pod would lack the neighbour that it wants."""
     made = cluster("idle")
     mark(made)
-    made.add(PODS, affine(waiting("web-1", "2")))
+    made.add(PODS, affine(waiting_pod("web-1", "web", cpu="2")))
     reads = []
 
     def read_snapshot() -> Any:  # noqa: ANN401 - a snapshot

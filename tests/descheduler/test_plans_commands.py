@@ -362,9 +362,9 @@ def test_a_plan_that_was_made_anew_after_it_was_shown_is_not_approved(cluster: F
 
     assert run(["approve", "plan-1"]) == 1
 
-    said = capsys.readouterr().err
-    assert "plan plan-1 is not the one that was looked at: it was made anew under the same name" in said
-    assert "moves that are gone: shop/web-1 from low-1 to high-1; new moves: shop/db-1 from low-1 to high-2" in said
+    errors = capsys.readouterr().err
+    assert "plan plan-1 is not the one that was looked at: it was made anew under the same name" in errors
+    assert "moves that are gone: shop/web-1 from low-1 to high-1; new moves: shop/db-1 from low-1 to high-2" in errors
     assert "approved" not in spec_of(cluster, "plan-1")
     assert run(["approve", "plan-1", "--uid=uid-plan-1"]) == 1
     shown(capsys, "show", "plan-1")

@@ -10,7 +10,7 @@ from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import PODS, Resource
 from builders import NOON_TEXT
-from descheduler.fake_cluster import FakeCluster, Raw, call, failure, pod
+from descheduler.fake_cluster import FakeCluster, call, failure, pod, waiting_pod
 from waiting import soon
 
 MARKED = frozenset({"idle", "free"})
@@ -28,12 +28,6 @@ def whereabouts(cluster: FakeCluster) -> Iterator[WatchedWhereabouts]:
     watched = WatchedWhereabouts(cluster.as_client())
     yield watched
     watched.stop()
-
-
-def waiting(name: str) -> Raw:
-    body = pod(name, "web", "", cpu="1")
-    del body["spec"]["nodeName"]
-    return {**body, "status": {"phase": "Pending"}}
 
 
 def await_list(cluster: FakeCluster, whereabouts: WatchedWhereabouts) -> None:
@@ -66,7 +60,7 @@ def test_a_pod_that_comes_to_a_marked_node_is_seen_until_it_leaves(
     cluster: FakeCluster, whereabouts: WatchedWhereabouts
 ) -> None:
     await_list(cluster, whereabouts)
-    raw_pod = cluster.add(PODS, waiting("web-1"))
+    raw_pod = cluster.add(PODS, waiting_pod("web-1", "web", cpu="1"))
     soon("it waits", whereabouts.may_pods_wait)
     cluster.merge_patch(PODS, "web-1", {"spec": {"nodeName": "idle"}}, namespace="shop")
     soon("it is on its node", lambda: whereabouts.nodes_in_use(MARKED) == {"idle"})

@@ -14,10 +14,19 @@ from berth_descheduler.api.needed_rights import needed_right
 from berth_descheduler.api.request_heads import fault_in_head
 from berth_descheduler.api.request_limits import caller_of
 from berth_kube.resources import MIGRATION_PLANS
-from descheduler.rest_server import ADMIN, ReviewingCluster, ask, hurried, populated, quick, serving
+from descheduler.rest_server import (
+    ADMIN,
+    ReviewingCluster,
+    ask,
+    connected,
+    everything_of,
+    hurried,
+    populated,
+    quick,
+    serving,
+)
 from waiting import soon
 
-MANY_SECONDS: Final = 60.0
 HOST: Final = b"Host: x\r\n"
 
 
@@ -33,16 +42,9 @@ def calm() -> Iterator[str]:
         yield address
 
 
-def connected(url: str) -> socket.socket:
-    host, port = url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=MANY_SECONDS)
-
-
 def answer_of(connection: socket.socket) -> tuple[int, bytes]:
     """Return the status of the first answer, and all that came until the connection ended."""
-    raw = b""
-    while chunk := connection.recv(65536):
-        raw += chunk
+    raw = everything_of(connection)
     return int(raw.split(b" ", 2)[1]), raw
 
 

@@ -23,12 +23,23 @@ from berth_descheduler.api.server import Certificate, rest_settings
 from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
 from berth_kube.resources import MIGRATION_PLANS, TOKEN_REVIEWS
 from berth_operator.admission.certificates import CertificateTerms, renew
-from descheduler.rest_server import ADMIN, READER, ReviewingCluster, ask, hurried, populated, quick, serving, session
+from descheduler.rest_server import (
+    ADMIN,
+    READER,
+    TOO_LONG,
+    ReviewingCluster,
+    ask,
+    connected,
+    everything_of,
+    hurried,
+    populated,
+    quick,
+    serving,
+    session,
+)
 from waiting import soon
 
 TOKEN: Final = f"Authorization: Bearer {ADMIN}\r\n".encode()
-TOO_LONG: Final = 30.0
-"""Nothing is limited to so many seconds where less than that is limited, and no machine is so busy."""
 
 
 @pytest.fixture
@@ -50,16 +61,9 @@ def impatient() -> Iterator[str]:
         yield address
 
 
-def connected(url: str, *, source: str = "127.0.0.1") -> socket.socket:
-    host, port = url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=TOO_LONG, source_address=(source, 0))
-
-
 def told(connection: socket.socket) -> tuple[int, dict[str, Any]]:
     """Return status and problem of the answer that ends a connection."""
-    raw = b""
-    while chunk := connection.recv(65536):
-        raw += chunk
+    raw = everything_of(connection)
     head, _, body = raw.partition(b"\r\n\r\n")
     assert b"content-type: application/problem+json" in head.lower(), raw
     return int(head.split()[1]), json.loads(body)

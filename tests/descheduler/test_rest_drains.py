@@ -63,7 +63,7 @@ def test_a_kind_of_harmless_owners_has_its_group(url: str, cluster: ReviewingClu
     cordon(cluster, "n0")
     body = {"nodes": ["n0"], "harmlessOwners": [kind]}
     refusal = problem(ask("POST", f"{url}/v1/drains", json=body), 422, "invalid-request")
-    assert [one["field"] for one in refusal["errors"]] == ["body.harmlessOwners.0"]
+    assert [fault["field"] for fault in refusal["errors"]] == ["body.harmlessOwners.0"]
 
 
 def test_a_drain_names_the_nodes_that_still_take_pods_and_those_that_are_not_there(

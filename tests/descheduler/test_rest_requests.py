@@ -420,9 +420,9 @@ ANY_VERSION = {"If-Match": '"1"'}
     ("method", "suffix"), [("GET", ""), ("GET", "/events"), ("POST", "/approve"), ("POST", "/abort")]
 )
 def test_a_plan_that_is_none_is_named(calm: str, method: str, suffix: str) -> None:
-    found = problem(ask(method, f"{calm}/v1/plans/plan-gone{suffix}", headers=ANY_VERSION), 404, "not-found")
+    refusal = problem(ask(method, f"{calm}/v1/plans/plan-gone{suffix}", headers=ANY_VERSION), 404, "not-found")
     expected = "the name of a plan that exists"
-    assert found["errors"] == [{"field": "path.name", "value": '"plan-gone"', "expected": expected}]
+    assert refusal["errors"] == [{"field": "path.name", "value": '"plan-gone"', "expected": expected}]
 
 
 # --- plans, policies, fragmentation -----------------------------------------------------------------------------------
@@ -467,8 +467,8 @@ APPROVE = "/v1/plans/plan-waiting/approve"
 def test_an_approval_that_does_not_say_which_plan_was_looked_at_is_refused(url: str, cluster: ReviewingCluster) -> None:
     bodies: tuple[dict[str, Any], ...] = ({}, {"json": {}}, {"json": {"version": "", "uid": ""}})
     for body in bodies:
-        found = problem(ask("POST", f"{url}{APPROVE}", **body), 428, "precondition-required")
-        assert "GET /v1/plans/plan-waiting" in found["detail"]
+        refusal = problem(ask("POST", f"{url}{APPROVE}", **body), 428, "precondition-required")
+        assert "GET /v1/plans/plan-waiting" in refusal["detail"]
     assert "approved" not in cluster.objects[MIGRATION_PLANS.plural]["", "plan-waiting"]["spec"]
 
 
@@ -497,11 +497,11 @@ def test_the_plan_that_was_looked_at_is_approved_and_no_other_one_under_its_name
     add_plan(cluster, "plan-waiting", states=("Pending", "Pending", "Pending"))
     cluster.objects[MIGRATION_PLANS.plural]["", "plan-waiting"]["metadata"]["uid"] = "another"
 
-    found = problem(ask("POST", f"{url}{APPROVE}", **naming(first, how)), 409, "conflict")
+    refusal = problem(ask("POST", f"{url}{APPROVE}", **naming(first, how)), 409, "conflict")
 
-    assert "is not the one that was looked at: it was made anew" in found["detail"]
-    assert "shop/web-2 from n1 to n2" in found["detail"]
-    faults = {fault["field"]: fault for fault in found["errors"]}
+    assert "is not the one that was looked at: it was made anew" in refusal["detail"]
+    assert "shop/web-2 from n1 to n2" in refusal["detail"]
+    faults = {fault["field"]: fault for fault in refusal["errors"]}
     assert faults["plan.uid"] == {"field": "plan.uid", "value": first["uid"], "expected": "another"}
     assert "shop/web-2" in faults["plan.moves"]["expected"]
     assert "approved" not in cluster.objects[MIGRATION_PLANS.plural]["", "plan-waiting"]["spec"]
@@ -520,8 +520,8 @@ def test_the_plan_that_was_looked_at_is_approved_and_no_other_one_under_its_name
 )
 def test_what_names_no_single_plan_is_wrong(url: str, tag: str | None, body: dict[str, Any] | None, field: str) -> None:
     rest: dict[str, Any] = {"headers": {"If-Match": tag} if tag else {}, **({"json": body} if body else {})}
-    found = problem(ask("POST", f"{url}{APPROVE}", **rest), 422, "invalid-request")
-    assert [fault["field"] for fault in found["errors"]] == [field]
+    refusal = problem(ask("POST", f"{url}{APPROVE}", **rest), 422, "invalid-request")
+    assert [fault["field"] for fault in refusal["errors"]] == [field]
 
 
 def test_a_header_and_a_body_that_name_two_versions_are_a_conflict(url: str) -> None:

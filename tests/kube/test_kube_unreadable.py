@@ -212,9 +212,9 @@ def test_managed_fields_say_nothing_however_deep_they_are(
             case Bookmark():
                 continue
     got = client.get(resource, "deep", namespace=namespace, type=type_)
-    for one in (*client.list(resource, type=type_).items, *watched, got):
-        assert not head(one)["unreadable"]
-        assert head(one)["uid"] == "u-deep"
+    for read_object in (*client.list(resource, type=type_).items, *watched, got):
+        assert not head(read_object)["unreadable"]
+        assert head(read_object)["uid"] == "u-deep"
 
 
 # --- the programs
@@ -281,8 +281,8 @@ def test_kopf_reads_a_reservation_with_deep_managed_fields_as_any_other(
     bodies = [named(place({"spec": {"containers": [{"name": "main"}]}}), name) for name in ("deep", "deeper")]
     server.on("GET", RESERVATIONS.path(), raw_page(*bodies, levels=levels))
     server.on("WATCH", RESERVATIONS.path(), Stream(tuple(raw_line(body, levels) for body in bodies)))
-    found = asyncio.run(read_as_kopf(server.url + RESERVATIONS.path(), is_watched=is_watched))
-    assert [(body["metadata"]["name"], "unreadable" in body["metadata"]) for body in found] == [
+    bodies = asyncio.run(read_as_kopf(server.url + RESERVATIONS.path(), is_watched=is_watched))
+    assert [(body["metadata"]["name"], "unreadable" in body["metadata"]) for body in bodies] == [
         ("deep", False),
         ("deeper", False),
     ]

@@ -59,13 +59,13 @@ def outcomes(body: bytes) -> list[str]:
         lambda: vote_on_job(body, lambda *_: True, lambda _: True, OURS),
         lambda: judge_queue(body, lambda _: Held()),
     )
-    found = []
+    answers = []
     for verb in asked:
         try:
-            found.append(type(verb()).__name__)
+            answers.append(type(verb()).__name__)
         except InputError:
-            found.append("refused")
-    return found
+            answers.append("refused")
+    return answers
 
 
 @given(REQUESTS)
