@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+import quick_collection
 import shares_of_workers
 from cluster_fixtures import (
     paced_sandbox,
@@ -57,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("berth")
     keep_quiet()
     config.pluginmanager.register(shares_of_workers)
+    config.pluginmanager.register(quick_collection)
     for name in ("no_proxy", "NO_PROXY"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1", "localhost")))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

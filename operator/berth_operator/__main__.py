@@ -3,6 +3,9 @@
 Imports what libraries are needed only once these cannot print into the program's output any more.
 """
 
+import gc
+
+from berth_service.quick_imports import quick_imports
 from berth_service.standard_output import keep_logs_apart
 
 
@@ -12,8 +15,10 @@ def main() -> None:
     from berth_service.extras import Extra, require_or_end  # noqa: PLC0415 - see above
 
     require_or_end(Extra.OPERATOR, "berth-operator")
-    from berth_operator.cli import main as operate  # noqa: PLC0415 - see above
+    with quick_imports():
+        from berth_operator.cli import main as operate  # noqa: PLC0415 - see above
 
+    gc.freeze()  # the modules stay: no later collection looks through them
     operate()
 
 

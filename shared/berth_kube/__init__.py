@@ -1,6 +1,7 @@
 """The only code that talks to the Kubernetes API server."""
 
 from berth_kube.client import ClientSettings, KubeClient, connect
+from berth_kube.configuration import KEEP_ALIVE, ConfigurationSource, context_names, find_source
 from berth_kube.errors import (
     AlreadyExistsError,
     Call,
@@ -107,7 +108,7 @@ from berth_kube.surge import (
     wanted_replicas,
     why_not_surge,
 )
-from berth_kube.transport import KEEP_ALIVE, ConfigurationSource, Request, context_names, find_source
+from berth_kube.transport import Request
 from berth_kube.watching import PROMPT_WATCH, Bookmark, Changed, Listed, Removed, WatchItem
 from berth_kube.yaml_documents import LocatedDocument, locate_documents, read_bounded
 

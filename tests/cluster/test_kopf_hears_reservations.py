@@ -20,8 +20,8 @@ import pytest
 
 from background_runs import LONGEST_SECONDS, BackgroundRun
 from berth_core.reservations import ReservationPhase
+from berth_kube.configuration import find_source
 from berth_kube.resources import RESERVATIONS
-from berth_kube.transport import find_source
 from berth_operator.runtime.app import App
 from berth_operator.runtime.kopf_handlers import declare_reservations
 from berth_operator.runtime.kopf_runtime import configure

@@ -306,8 +306,12 @@ def test_what_a_command_imports_is_installed_with_every_berth(module: str) -> No
     assert needed_by(module) <= plain_modules()
 
 
+def test_what_is_imported_with_the_first_connection_is_installed_with_every_berth() -> None:
+    assert "kubernetes" in plain_modules()
+
+
 def test_the_walk_sees_what_is_imported() -> None:
-    assert {"click", "rich", "kubernetes", "croniter"} <= needed_by("berth_descheduler.cli.run")
+    assert {"click", "rich", "urllib3", "croniter"} <= needed_by("berth_descheduler.cli.run")
     assert {"fastapi", "uvicorn"} <= needed_by("berth_descheduler.server")
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from berth_core.errors import InputError
 from berth_kube import KEEP_ALIVE, connect, is_loopback
+from berth_kube.configuration import InClusterSource, KubeconfigSource, find_source
 from berth_kube.resources import NODES
-from berth_kube.transport import InClusterSource, KubeconfigSource, find_source
 from scripted_server import ScriptedServer, page, refusal, write_kubeconfig
 
 LIST = "/api/v1/nodes"
@@ -83,7 +83,7 @@ def in_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str) -> Path:
     authority.write_text("a certificate")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
-    for module in ("berth_kube.transport", "kubernetes.config.incluster_config"):
+    for module in ("berth_kube.configuration", "kubernetes.config.incluster_config"):
         monkeypatch.setattr(f"{module}.SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_CERT_FILENAME", str(authority))
     return token

@@ -3,13 +3,15 @@
 Import what libraries are needed only once these cannot print into the program's output any more.
 """
 
+from berth_service.quick_imports import quick_imports
 from berth_service.standard_output import keep_output_apart
 
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     keep_output_apart()
-    from berth_descheduler.cli.main import main as run  # noqa: PLC0415 - see above
+    with quick_imports():
+        from berth_descheduler.cli.main import main as run  # noqa: PLC0415 - see above
 
     run()
 

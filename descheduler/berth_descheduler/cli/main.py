@@ -18,6 +18,7 @@ from click.shell_completion import ShellComplete
 from berth_core import BerthError, printable_line, printable_text
 from berth_service.command_line import OwnGroup, version_option, write_line
 from berth_service.extras import MissingPackagesError
+from berth_service.quick_imports import quick_imports
 from berth_service.standard_output import discard_output, keep_output_apart
 
 INTERRUPTED: Final = 130
@@ -86,7 +87,8 @@ class LazyCommands(OwnGroup):
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(f"berth_descheduler.cli.{module}"), attribute)
+        with quick_imports():
+            command: click.Command = getattr(import_module(f"berth_descheduler.cli.{module}"), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
