@@ -9,6 +9,7 @@ import queue
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -37,6 +38,7 @@ from berth_sandbox.go_toolchain import (
 )
 
 _SAY_EVERY_SECONDS: Final = 5.0
+_SAY_EVERY_SECONDS_IN_A_PIPE: Final = 60.0
 _TAIL_LINES: Final = 12
 _DOWNLOADING: Final = "go: downloading "
 MANIFESTS_FOLDER: Final = "manifests"
@@ -136,7 +138,7 @@ def _scratch_folder(folder: Path) -> Iterator[Path]:
 
 
 class GoStep:
-    """Runs Go commands for one build and reports progress every few seconds."""
+    """Runs Go commands for one build and reports progress: every few seconds on a terminal, else once a minute."""
 
     def __init__(self, what: str, folder: Path, progress: Callable[[str], None]) -> None:
         self._what = what
@@ -145,6 +147,7 @@ class GoStep:
         self._started = time.monotonic()
         self._said = self._started
         self._modules = 0
+        self._say_every_seconds = _SAY_EVERY_SECONDS if sys.stderr.isatty() else _SAY_EVERY_SECONDS_IN_A_PIPE
 
     @property
     def elapsed_seconds(self) -> float:
@@ -169,7 +172,7 @@ class GoStep:
                     tail.append(line)
                 elif line:
                     packages_seen += 1
-                if time.monotonic() - self._said >= _SAY_EVERY_SECONDS:
+                if time.monotonic() - self._said >= self._say_every_seconds:
                     self._say(self._describe(packages_seen, packages))
             status = process.wait()
         if status != 0:
@@ -260,6 +263,24 @@ def _describe_failure(what: str, command: Sequence[str], tail: Sequence[str]) ->
 
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 
+CONTROL_PLANE_CPU_MINUTES: Final = 25
+"""About how much processor time the programs of the control plane take to build, measured on two cores of 2024."""
+
+
+def is_control_plane_built(environ: Mapping[str, str] = os.environ, *, kubernetes: str = DEFAULT_KUBERNETES) -> bool:
+    """Return whether all programs of the control plane are given or in the cache, so that none has to be built."""
+    return all(
+        len(_given_programs(module, environ)) == len(module.programs)
+        or all((cached_folder(module) / program.name).exists() for program in module.programs)
+        for module in control_plane(kubernetes)
+    )
+
+
+def _given_programs(module: GoModule, environ: Mapping[str, str]) -> dict[str, Path]:
+    """Return those programs of a module that the user's folder has; of another Kubernetes than the default, none."""
+    names = () if module.other else (program.name for program in module.programs)
+    return {name: path for name in names if (path := _given(name, environ)) is not None}
+
 
 def find_binaries(
     progress: Callable[[str], None],
@@ -277,8 +298,7 @@ def find_binaries(
     """
     binaries: dict[str, Path] = {}
     for module in control_plane(kubernetes):
-        names = [] if module.other else [program.name for program in module.programs]
-        given_binaries = {name: path for name in names if (path := _given(name, environ)) is not None}
+        given_binaries = _given_programs(module, environ)
         complete = len(given_binaries) == len(module.programs)
         binaries |= given_binaries if complete else build_programs(module, progress) | given_binaries
     if kubelet:

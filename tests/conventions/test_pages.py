@@ -29,6 +29,8 @@ OPTIONS_OF_OTHERS: Final = {
     *("--clusterrole", "--data", "--duration", "--group", "--resource", "--serviceaccount", "--subresource", "--verb"),
 }
 """kubectl's, helm's and curl's, in examples."""
+OPTIONS_OF_INSTALLERS: Final = {"--archive", "--entrypoint", "--manifest", "--rm", "--user"}
+"""krew's and docker's."""
 OPTIONS_OF_BACKUPS: Final = {"--bump-revision", "--exclude-resources", "--mark-compacted"}
 """etcdutl's and velero's."""
 OPTIONS_OF_CLOUDS: Final = {
@@ -58,6 +60,7 @@ def test_the_pages_name_options_that_exist() -> None:
     known = (
         OPTIONS_OF_OTHERS
         | OPTIONS_OF_BACKUPS
+        | OPTIONS_OF_INSTALLERS
         | OPTIONS_OF_CLOUDS
         | OPTIONS_OF_THE_RELEASE
         | OPTIONS_OF_BENCHMARKS

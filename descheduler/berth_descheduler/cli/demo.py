@@ -1,17 +1,19 @@
 """`berth demo`: its options, what it prints and its exit code."""
 
+import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from importlib.resources import as_file, files
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
-from berth_core import ClockDeadline, SystemClock
+from berth_core import ClockDeadline, InputError, SystemClock, printable_line
 from berth_descheduler.demo import (
     PLANNER_SETTINGS,
     SCENES,
@@ -34,6 +36,7 @@ from berth_descheduler.report import (
     ReportFile,
     Terminal,
     describe_plan,
+    judge_plan,
     output_console,
     plan_page,
     print_plan,
@@ -42,7 +45,9 @@ from berth_descheduler.report import (
 )
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube import connect
+from berth_sandbox.builds import CONTROL_PLANE_CPU_MINUTES, is_control_plane_built
 from berth_sandbox.errors import SandboxUnavailableError
+from berth_sandbox.folders import cache_folder
 from berth_sandbox.sandbox import EXAMPLE_NAMESPACE, Sandbox
 from berth_sandbox.settings import SandboxSettings
 from berth_service.command_line import OwnCommand
@@ -51,6 +56,8 @@ from berth_service.process import interrupt_on_signals
 
 _KEPT_NAME = "demo"
 _CONSOLIDATE = "consolidate"
+_FIRST_PAGE: Final = "first-look.html"
+"""In the folder of built programs, where `--report` names no other file."""
 _FAILED = 1
 _NO_CLUSTER = 2
 
@@ -89,6 +96,8 @@ def demo_command(
 ) -> int:
     """Fragment a real local cluster and consolidate it: plan, reserve, evict, hand over, verify. Or play a scene.
 
+    While the control plane has yet to be built, it first shows a plan for a bundled snapshot, and writes its page.
+
     With --kubeconfig or --context it only plans, on that cluster, and changes nothing there.
 
     Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end, if a scene could not show
@@ -109,6 +118,9 @@ def demo_command(
         _refuse_options(asked, ("nodes", "seed", "report"), "is not for real nodes")
         return _run_on_real_nodes(real_nodes, keep=keep, output=output, console=console)
     settings = SandboxSettings(nodes=nodes, name=_KEPT_NAME if keep else None)
+    if _must_build():
+        with ConsoleNarrator(console) as narrator:
+            _show_first_look(narrator, report)
     with _own_cluster(settings, console, keep=keep) as (narrator, sandbox):
         if sandbox is None:
             narrator.say("planning on the bundled snapshot instead; nothing is evicted")
@@ -127,6 +139,8 @@ def _own_cluster(
     """Yield a narrator and a new cluster, None for a cluster where none can be started."""
     with interrupt_on_signals(), ExitStack() as stack:
         narrator = stack.enter_context(ConsoleNarrator(console))
+        if _must_build():
+            narrator.say(describe_build())
         try:
             sandbox = stack.enter_context(Sandbox.start(settings, progress=narrator.say))
         except SandboxUnavailableError as error:
@@ -138,6 +152,46 @@ def _own_cluster(
             sandbox.start_services(narrator.say)
             sandbox.detach()
             _say_how_to_look(console, sandbox)
+
+
+def _must_build() -> bool:
+    """Return whether the control plane has yet to be built; starting it says what else keeps it from starting."""
+    try:
+        return not is_control_plane_built()
+    except SandboxUnavailableError:
+        return False
+
+
+def describe_build() -> str:
+    """Return what is built before the first cluster can start, and about how long that takes on this machine."""
+    cores = os.cpu_count() or 1
+    minutes = math.ceil(CONTROL_PLANE_CPU_MINUTES / cores)
+    return (
+        f"next the control plane is built from source (etcd, Kubernetes, kwok), only this once: about {minutes} "
+        f"{'minute' if minutes == 1 else 'minutes'} on {cores} {'core' if cores == 1 else 'cores'}, and its downloads; "
+        "then the demo goes on by itself; meanwhile `berth plan --report plan.html` looks at a cluster of your own"
+    )
+
+
+def _show_first_look(narrator: ConsoleNarrator, report: ReportFile | None) -> None:
+    """Plan on the bundled snapshot, show the nodes before and after, and write the page of the plan."""
+    narrator.say("a first look, on the bundled snapshot of a cluster; nothing is evicted")
+    first_plan = _plan_of_bundled_snapshot()
+    nodes, after = len(first_plan.before.nodes), first_plan.after
+    narrator.show_nodes(f"before: {len(first_plan.before.empty_nodes)} of {nodes} nodes are empty", first_plan.before)
+    narrator.show_nodes(f"planned: {len(after.empty_nodes)} of {nodes} nodes are empty", after)
+    narrator.say(f"{len(first_plan.moves)} moves free {len(first_plan.freed_nodes)} nodes")
+    narrator.say(judge_plan(first_plan))
+    page = plan_page(first_plan, Occasion(SystemClock().now(), _BUNDLED))
+    if report is not None:
+        report.write(page)
+        return
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        ReportFile.parse(str(folder / _FIRST_PAGE)).write(page)
+    except (OSError, InputError) as error:
+        narrator.say(f"its page is not written ({printable_line(str(error))}); --report FILE names another place")
 
 
 def _refuse_options(context: click.Context, names: Sequence[str], meant: str) -> None:
@@ -218,11 +272,18 @@ def build_demo_page(made: DemoRun) -> Page:
     return run_page(Outcome(Verdict.CARRIED_OUT, plan_outcome), proposed_plan, occasion, measured=made.after)
 
 
+_BUNDLED: Final = "The bundled snapshot of the demo"
+
+
 def _plan_bundled(output: Output, report: ReportFile | None) -> int:
     """Show the plan for the snapshot that comes with the program."""
+    return _show_plan(_plan_of_bundled_snapshot(), _BUNDLED, output, report)
+
+
+def _plan_of_bundled_snapshot() -> Plan:
     with as_file(files("berth_descheduler") / "data" / "demo-snapshot.json.gz") as path:
         snapshot = read_snapshot_file(str(path))
-    return _show_plan(plan(snapshot, PLANNER_SETTINGS), "The bundled snapshot of the demo", output, report)
+    return plan(snapshot, PLANNER_SETTINGS)
 
 
 def _plan_on(kubeconfig: str | None, context: str | None, output: Output, report: ReportFile | None) -> int:

@@ -84,7 +84,7 @@ def up(
 ) -> None:
     """Start a sandbox that stays up until `berth sandbox down`.
 
-    The first start builds the control plane's programs, which takes some minutes; later ones take seconds.
+    The first start builds the control plane's programs, some 25 minutes of processor time; later ones take seconds.
     """
     if nodes is None:
         nodes = 0 if real_nodes else _NODES
