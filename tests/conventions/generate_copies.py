@@ -131,6 +131,19 @@ back, each time in the middle of a hundred hand-overs; in its last run all place
 
 ## Uninstall
 
+    berth uninstall
+    berth uninstall --yes
+
+The first command changes nothing and lists all that Berth has in the cluster: objects, webhooks and policies, the
+labels, annotations, taints and scheduling gates on pods and nodes, placeholders and fences. The second removes it in
+the order in which nothing is left, and can be called again after an interruption. It needs the rights of an
+administrator, but neither helm nor programs that still run, so that it also clears up after `helm uninstall` alone.
+That is safe: what is left then keeps no pod from being created, but pods that queues hold stay gated. `--keep-crds`
+keeps the kinds. What people set stays (`berth.volcano.sh/evictions`), and so do tolerations, since Kubernetes does not
+let them be taken off a pod. An object that a finalizer still holds after `--timeout` is freed of it.
+
+By hand it goes like this.
+
 The operator makes the certificate of its webhook, registers the webhook while a Reservation is live or there are
 queues, and removes the registration when nothing needs it. Its priority classes for placeholders and fences stay. The
 descheduler takes its marks off freed nodes when no policy wants them, and gives pods that surge moves let go back to

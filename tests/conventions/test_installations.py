@@ -184,6 +184,7 @@ WITH_A_CLUSTER: Final = (
     "show",
     "snapshot",
     "top --once",
+    "uninstall",
 )
 
 

@@ -44,6 +44,7 @@ _COMMANDS: Final = {
     "show": "plans:show_command",
     "snapshot": "plan:snapshot_command",
     "top": "plan:top_command",
+    "uninstall": "uninstall:uninstall_command",
 }
 """Name to `module:attribute`, imported when used: `berth plan` needs none of what the sandbox needs."""
 
@@ -53,6 +54,7 @@ _HEADINGS: Final = {
     "Move pods now": ("run", "drain"),
     "Policies and plans": ("policies", "plans", "show", "approve", "abort", "policy"),
     "Try it on this machine": ("demo", "sandbox"),
+    "Take it away": ("uninstall",),
 }
 """The commands as the help lists them."""
 
