@@ -247,7 +247,7 @@ from berth_core.policies import (
     ValidReason,
     policies_that_move,
 )
-from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capability, uncovered
+from berth_core.queue_shares import QueueRoom, QueueUse, guaranteed, real_capability, uncovered
 from berth_core.queues import (
     DEFAULT_QUEUE,
     QUEUE_API_VERSION,
@@ -456,7 +456,7 @@ __all__ = [
     "api_group", "as_reserveable",
     "budget_of",
     "choose_namespaces", "closed_fences", "closed_lent_nodes", "count",
-    "deployment_name", "describe_unreadable", "deserved_shares",
+    "deployment_name", "describe_unreadable",
     "effective_requests", "expected_end", "expires_at",
     "fails_unread", "fence_name", "fenced_nodes", "field_steps", "first_few", "format_amount", "format_duration",
     "format_precise_timestamp", "format_selector", "format_timestamp",

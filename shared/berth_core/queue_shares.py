@@ -1,7 +1,8 @@
 """How queues share a cluster: what each deserves, may use at most, and has room for.
 
-Pure arithmetic over `Queue`, whoever's object it was read from. No floating point: a share that is rounded up somewhere
-would be a place that does not exist.
+Pure arithmetic over `Queue`, whoever's object it was read from. Shares by weight are those of Volcano's plugin
+`proportion`, filled like water to the highest equal level; `spec.deserved` is that of its plugin `capacity`. No
+floating point: a share that is rounded up somewhere would be a place that does not exist.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,47 +33,57 @@ def guaranteed(queues: Iterable[Queue]) -> ResourceAmounts:
     return ResourceAmounts.total(queue.guarantee for queue in queues)
 
 
+def shared_resources(queues: Sequence[Queue], total: ResourceAmounts) -> frozenset[str]:
+    """Return the resources of which all queues together may use no more than the total.
+
+    They are those that a guarantee or `spec.deserved` names and, where weights differ, all of the total.
+    """
+    named = frozenset(name for queue in queues for name in (*queue.guarantee, *queue.deserved))
+    return named | frozenset(total) if len({queue.weight for queue in queues}) > 1 else named
+
+
 def real_capability(queue: Queue, queues: Sequence[Queue], total: ResourceAmounts) -> ResourceAmounts:
     """Return `min(capability, total - guarantees of the others)` of what is limited.
 
-    A resource that no queue has guaranteed and this one does not cap is not limited, and not named.
+    A resource that queues do not share and this one does not cap is not limited, and not named.
     """
     of_others = guaranteed(queues).minus(queue.guarantee)
-    limits = {name: max(0, total[name] - of_others[name]) for name in guaranteed(queues)}
+    limits = {name: max(0, total[name] - of_others[name]) for name in shared_resources(queues, total)}
     for resource in queue.capped:
         limits[resource] = min(queue.capability[resource], limits.get(resource, queue.capability[resource]))
     return ResourceAmounts(limits)
 
 
-def limited_resources(queue: Queue, queues: Iterable[Queue]) -> frozenset[str]:
-    """Return the resources of which a queue may not use what it likes."""
-    return queue.capped | frozenset(guaranteed(queues))
-
-
 def deserved_shares(
     queues: Sequence[Queue], requests: Mapping[str, ResourceAmounts], total: ResourceAmounts
 ) -> dict[str, ResourceAmounts]:
-    """Return `max(min(request, real capability, share by weight), guarantee)` of each queue, by name.
+    """Return `max(min(request, real capability, share), guarantee)` of each queue, by name.
 
-    What a queue leaves of its share goes to the others by their weights, so the shares by weight are the highest equal
-    level at which all fit. `spec.deserved` takes the place of the weight for the resources that it names.
+    The share of a resource that `spec.deserved` names is that amount; where these are more than there is, they are cut
+    in proportion. The other queues share the rest by weight: what one leaves goes to the others, so their shares are
+    the highest equal level at which all fit.
     """
     shares: dict[str, dict[str, int]] = {queue.name: {} for queue in queues}
-    names = {name for amounts in (guaranteed(queues), *requests.values()) for name in amounts}
+    shared = shared_resources(queues, total)
     reals = {queue.name: real_capability(queue, queues, total) for queue in queues}
-    for resource in names:
-        claims = []
+    for resource in shared.union(*requests.values()):
+        by_amount, by_weight = [], []
         for queue in queues:
             wanted_amount = requests.get(queue.name, _NOTHING)[resource]
-            if resource in limited_resources(queue, queues):
+            if resource in shared or resource in queue.capped:
                 wanted_amount = min(wanted_amount, reals[queue.name][resource])
-            if resource in queue.deserved:
-                wanted_amount = min(wanted_amount, queue.deserved[resource])
             least = queue.guarantee[resource]
-            claims.append(_Claim(queue.name, max(1, queue.weight), least, max(least, wanted_amount)))
-        level = _highest_level(claims, total[resource])
-        for claim in claims:
-            shares[claim.queue][resource] = claim.at(level)
+            if resource in queue.deserved:
+                amount = queue.deserved[resource]
+                by_amount.append(_Claim(queue.name, max(1, amount), least, max(least, min(wanted_amount, amount))))
+            else:
+                by_weight.append(_Claim(queue.name, max(1, queue.weight), least, max(least, wanted_amount)))
+        amount_left = total[resource] - sum(claim.least for claim in by_weight)
+        level = _highest_level(by_amount, amount_left)
+        shares_by_amount = {claim.queue: claim.at(level) for claim in by_amount}
+        level = _highest_level(by_weight, total[resource] - sum(shares_by_amount.values()))
+        for queue_name, amount in {**shares_by_amount, **{claim.queue: claim.at(level) for claim in by_weight}}.items():
+            shares[queue_name][resource] = amount
     return {queue: ResourceAmounts(amounts) for queue, amounts in shares.items()}
 
 
@@ -112,16 +123,19 @@ class QueueRoom:
     """What queues have room for, as pods are admitted one after the other.
 
     A queue may use its guarantee whatever others use. Beyond that it uses what no queue is guaranteed, which all share:
-    for each limited resource the sum of `max(allocated, guarantee)` over all queues stays within the total. For one
+    for each shared resource the sum of `max(allocated, guarantee)` over all queues stays within the total. For one
     queue that is `allocated + request <= total - guarantees of the others`; with several it keeps two of them from
     using up the guarantee of a third together.
     """
 
     def __init__(self, queues: Sequence[Queue], uses: Mapping[str, QueueUse], total: ResourceAmounts) -> None:
+        self.shares: Final = deserved_shares(
+            queues, {queue_name: use.request for queue_name, use in uses.items()}, total
+        )
+        """What each queue deserves for all that its pods use and ask for."""
         self._queues = {queue.name: queue for queue in queues}
         self._reals = {queue.name: real_capability(queue, queues, total) for queue in queues}
-        self._limits = {queue.name: limited_resources(queue, queues) for queue in queues}
-        self._guaranteed = frozenset(guaranteed(queues))
+        self._shared = shared_resources(queues, total)
         self._allocated = {
             queue_name: dict(uses[queue_name].allocated.amounts) if queue_name in uses else {}
             for queue_name in self._queues
@@ -132,12 +146,12 @@ class QueueRoom:
         self._free = {
             resource: total[resource]
             - sum(max(self._allocated[queue.name].get(resource, 0), queue.guarantee[resource]) for queue in queues)
-            for resource in self._guaranteed
+            for resource in self._shared
         }
 
     def limited(self, queue: str, request: ResourceAmounts) -> bool:
         """Return whether a request names anything that is limited for its queue."""
-        return any(amount > 0 and resource in self._limits[queue] for resource, amount in request.items())
+        return any(amount > 0 and self._is_limited(queue, resource) for resource, amount in request.items())
 
     def never_fits(self, queue: str, request: ResourceAmounts) -> tuple[str, ...]:
         """Return the resources of which a request alone is more than its queue may ever use."""
@@ -145,7 +159,7 @@ class QueueRoom:
         return tuple(
             resource
             for resource, amount in request.items()
-            if resource in self._limits[queue]
+            if self._is_limited(queue, resource)
             and amount > max(real[resource], self._uncapped(queue, guarantee, resource))
         )
 
@@ -153,6 +167,33 @@ class QueueRoom:
         """Return the resources of which a queue has no room for a request; () if it may be admitted."""
         return tuple(
             resource for resource, amount in request.items() if amount > 0 and self._lacks(queue, resource, amount)
+        )
+
+    def is_capped(self, queue: str, request: ResourceAmounts) -> bool:
+        """Return whether its own capability keeps a queue from a request, whatever others use."""
+        return any(
+            amount > 0 and self._is_above_capability(queue, resource, amount) for resource, amount in request.items()
+        )
+
+    def beyond_share(self, queue: str, request: ResourceAmounts) -> frozenset[str]:
+        """Return the shared resources of which a queue would have more than it deserves."""
+        return frozenset(
+            resource
+            for resource, amount in request.items()
+            if amount > 0
+            and resource in self._shared
+            and self._allocated[queue].get(resource, 0) + amount > self.shares[queue][resource]
+        )
+
+    def share_used(self, queue: str, request: ResourceAmounts) -> Fraction:
+        """Return how much of what it deserves a queue would have, of the shared resource of which that is most."""
+        return max(
+            (
+                Fraction(self._allocated[queue].get(resource, 0) + amount, max(1, self.shares[queue][resource]))
+                for resource, amount in request.items()
+                if amount > 0 and resource in self._shared
+            ),
+            default=Fraction(0),
         )
 
     def take(self, queue: str, request: ResourceAmounts) -> None:
@@ -167,15 +208,18 @@ class QueueRoom:
         queue_object = self._queues[queue]
         return min(own[name], queue_object.capability[name]) if name in queue_object.capped else own[name]
 
-    def _lacks(self, queue: str, name: str, amount: int) -> bool:
+    def _is_limited(self, queue: str, resource: str) -> bool:
+        return resource in self._shared or resource in self._queues[queue].capped
+
+    def _is_above_capability(self, queue: str, resource: str, amount: int) -> bool:
         queue_object = self._queues[queue]
-        amount_used = self._allocated[queue].get(name, 0)
-        if (
-            name in queue_object.capped
-            and amount_used + self._elsewhere[queue][name] + amount > queue_object.capability[name]
-        ):
+        amount_used = self._allocated[queue].get(resource, 0) + self._elsewhere[queue][resource]
+        return resource in queue_object.capped and amount_used + amount > queue_object.capability[resource]
+
+    def _lacks(self, queue: str, name: str, amount: int) -> bool:
+        if self._is_above_capability(queue, name, amount):
             return True
-        if name not in self._guaranteed:
+        if name not in self._shared:
             return False
         cost = self._cost(queue, name, amount)
         return cost > 0 and cost > self._free[name]

@@ -11,10 +11,10 @@ from berth_core import (
 from berth_descheduler.planner import measure_queues
 from berth_descheduler.snapshots import read_capacity
 from berth_kube.client import connect
-from berth_kube.resources import PODS
+from berth_kube.resources import PODS, QUEUES
 from berth_sandbox.sandbox import Sandbox
-from queue_users import QUEUE_1, QUEUE_2, Users, memory, users
-from reservation_stage import delete_all
+from queue_users import QUEUE_1, QUEUE_2, QUEUE_3, Users, memory, users
+from reservation_stage import delete_all, delete_if_there
 from waiting import eventually
 
 __all__ = ["users"]
@@ -80,6 +80,39 @@ def test_the_proposals_queues_share_1000m_of_which_200m_are_guaranteed_to_the_se
         users.change(queue, suspend=True)
     eventually("no gate is left", lambda: not users.gated(QUEUE_1), seconds=60)
     eventually("it says so", lambda: users.read(QUEUE_1).status.state == "Suspended", seconds=60)
+
+
+def test_weights_of_1_2_and_5_share_1000m_while_ten_pods_of_each_queue_wait(users: Users) -> None:
+    blocking = "everything"
+    users.write(blocking, guarantee={"resource": {"memory": "80%"}})  # so that all wait before the first is admitted
+    users.write(QUEUE_1, weight=1)
+    users.write(QUEUE_2, weight=2)
+    users.write(QUEUE_3, weight=5, guarantee={"resource": {"memory": "200M"}})
+    queues = (QUEUE_1, QUEUE_2, QUEUE_3)
+    try:
+        for queue in queues:
+            users.wait_until_gating(queue)
+        for queue in queues:
+            users.submit(queue, 10)
+        eventually("the guarantee is used", lambda: users.running(QUEUE_3) == 2, seconds=60)
+        eventually("the operator counts all", lambda: users.read(QUEUE_3).status.waiting == 8, seconds=60)
+        assert (users.gated(QUEUE_1), users.gated(QUEUE_2)) == (10, 10)
+    finally:
+        delete_if_there(users.client, QUEUES, blocking)
+
+    eventually("they share", lambda: [users.running(queue) for queue in queues] == [1, 2, 7], seconds=60)
+
+    def deserve_by_weight() -> bool:
+        return [memory(users.read(queue).status.deserved) for queue in queues] == [125, 250, 625]
+
+    eventually("the statuses say what they deserve", deserve_by_weight, seconds=60)
+
+    delete_all(users.client, PODS, "of-q3")
+
+    def borrow() -> bool:
+        return users.running(QUEUE_1) + users.running(QUEUE_2) == 8
+
+    eventually("the others have all that is not guaranteed to the third", borrow, seconds=60)
 
 
 def test_held_slots_keep_200m_of_1000m_from_pods_of_no_queue_until_pods_of_the_queue_take_them(users: Users) -> None:

@@ -67,6 +67,22 @@ SHARES: Final = {
     "a share of its own in the place of the weight": Shares(
         {"q1": {"deserved": {"memory": "300M"}}, "q2": {}}, {"q1": 2000, "q2": 2000}, {"q1": 300, "q2": 700}
     ),
+    "a share of its own above that by weight": Shares(
+        {"q1": {"deserved": {"memory": "700M"}}, "q2": {"weight": 9}}, {"q1": 2000, "q2": 2000}, {"q1": 700, "q2": 300}
+    ),
+    "a share of its own that it does not ask for": Shares(
+        {"q1": {"deserved": {"memory": "700M"}}, "q2": {}}, {"q1": 100, "q2": 2000}, {"q1": 100, "q2": 900}
+    ),
+    "shares of their own that are more than there is are cut in proportion": Shares(
+        {"q1": {"deserved": {"memory": "900M"}}, "q2": {"deserved": {"memory": "300M"}}, "q3": guarantee("200M")},
+        {"q1": 2000, "q2": 2000, "q3": 2000},
+        {"q1": 600, "q2": 200, "q3": 200},
+    ),
+    "weights of 1, 2 and 5 beside a guarantee": Shares(
+        {"q1": {"weight": 1}, "q2": {"weight": 2}, "q3": {"weight": 5, **guarantee("200M")}},
+        {"q1": 1000, "q2": 1000, "q3": 1000},
+        {"q1": 125, "q2": 250, "q3": 625},
+    ),
 }
 
 

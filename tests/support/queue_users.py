@@ -1,4 +1,4 @@
-"""Two queues with a namespace each on nodes of their own, and what their users do and see."""
+"""Queues with a namespace each on nodes of their own, and what their users do and see."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -29,11 +29,13 @@ from waiting import eventually
 
 QUEUE_1: Final = "q1"
 QUEUE_2: Final = "q2"
+QUEUE_3: Final = "q3"
+_QUEUES: Final = (QUEUE_1, QUEUE_2, QUEUE_3)
 
 
 @dataclass(frozen=True)
 class Users:
-    """Two queues, each with a namespace of its own, on nodes of 1000M memory in all."""
+    """Queues, each with a namespace of its own, on nodes of 1000M memory in all."""
 
     client: KubeClient
 
@@ -103,10 +105,10 @@ def memory(amounts: dict[str, str]) -> int:
 
 @pytest.fixture
 def users(sandbox: Sandbox) -> Iterator[Users]:
-    """Yield two queues' users on nodes of their own; nothing of them is left for the next."""
+    """Yield queues' users on nodes of their own; nothing of them is left for the next."""
     with sandbox.connect() as client:
         found = Users(client)
-        names = [f"of-{queue}" for queue in (QUEUE_1, QUEUE_2)]
+        names = [f"of-{queue}" for queue in _QUEUES]
         eventually("no other node is there", lambda: not client.list(NODES).items, seconds=90)
         nodes = sandbox.add_nodes(2, NodeShape(memory="500M"), prefix="of-queues-")
         try:
@@ -115,7 +117,7 @@ def users(sandbox: Sandbox) -> Iterator[Users]:
                 make_namespace(client, name)
             yield found
         finally:
-            for queue in (QUEUE_1, QUEUE_2):
+            for queue in _QUEUES:
                 delete_if_there(client, QUEUES, queue)
             for name in names:
                 delete_all(client, PODS, name)

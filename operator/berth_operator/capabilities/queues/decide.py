@@ -1,8 +1,4 @@
-"""Decides which gated pods a queue admits, and what its status says.
-
-Pods are admitted by priority, then age. A queue's first pod that does not fit holds back the later ones of its queue,
-so that large pods do not starve behind small ones; other queues go on. One that could never fit holds back nothing.
-"""
+"""Decides what is done for queues: which guarantees count, whose pods go, and what the statuses say."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +23,6 @@ from berth_core import (
     ResourceAmounts,
     choose_namespaces,
     count,
-    deserved_shares,
     first_few,
     format_timestamp,
     guaranteed,
@@ -36,6 +31,7 @@ from berth_core import (
     real_capability,
     uncovered,
 )
+from berth_operator.capabilities.queues.admission import Admission, admit
 from berth_operator.capabilities.queues.held_slots import QueueSlots, SlotDecision, decide_slots, read_slots
 from berth_operator.capabilities.queues.places import QueuePlaces, QueuePod, Sum
 
@@ -110,9 +106,9 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
     tally = _Tally(view, choice.queue_of, slots, format_timestamp(now + _LONGEST_END))
     uses = {queue.name: tally.use(queue.name) for queue in queues}
     releases = tuple(pod for pod in view.pods if pod.is_gated and pod.namespace not in choice.queue_of)
-    admission = _admit(queues, uses, total, tally)
+    room = QueueRoom(queues, uses, total)
+    admission = admit(tally.waiting, tally.queue_of, room, tally, _MOST_AT_ONCE)
     free = total.minus(tally.used_by_others).minus(ResourceAmounts.total(use.allocated for use in uses.values()))
-    requests = {queue_name: use.request for queue_name, use in uses.items()}
     slot_decisions = {
         queue_name: decide_slots(
             queue_slots,
@@ -133,7 +129,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
         choice=choice,
         queues=queues,
         uses=uses,
-        shares=deserved_shares(queues, requests, total),
+        shares=room.shares,
         tally=tally,
         admission=admission,
         lacks=uncovered(queues, uses, free),
@@ -394,44 +390,6 @@ def _holds_slot(pod: QueuePod, slots: QueueSlots | None) -> bool:
     return slots is not None and slots.holds(pod.reservation, pod.reservation_name, pod.requests)
 
 
-# --- admission -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Admission:
-    """Who is admitted, and who never could be."""
-
-    admits: list[QueuePod] = field(default_factory=list)
-    too_large: list[tuple[QueuePod, str]] = field(default_factory=list)
-    is_whole: bool = True
-
-
-def _admit(queues: Sequence[Queue], uses: Mapping[str, QueueUse], total: ResourceAmounts, tally: _Tally) -> _Admission:
-    """Return the pods that are admitted now; uses grow with each one."""
-    room, admission, stopped_queues = QueueRoom(queues, uses, total), _Admission(), set[str]()
-    for pod in sorted(tally.waiting, key=lambda pod: pod.turn):
-        queue, cost = tally.queue_of[pod.namespace], tally.cost(pod)
-        if room.limited(queue, cost):
-            excess = room.never_fits(queue, cost)
-            if excess:
-                admission.too_large.append(
-                    (pod, f"asks for more {' and '.join(excess)} than queue {queue} may ever use")
-                )
-                continue
-            if queue in stopped_queues:
-                continue
-            if room.lacking(queue, cost):
-                stopped_queues.add(queue)
-                continue
-        if len(admission.admits) >= _MOST_AT_ONCE:
-            admission.is_whole = False
-            break
-        room.take(queue, cost)
-        tally.take(pod)
-        admission.admits.append(pod)
-    return admission
-
-
 # --- status ----------------------------------------------------------------------------------------------------------
 
 
@@ -448,7 +406,7 @@ class _Outcome:
     uses: Mapping[str, QueueUse]
     shares: Mapping[str, ResourceAmounts]
     tally: _Tally
-    admission: _Admission
+    admission: Admission
     lacks: Mapping[str, ResourceAmounts]
     slots: Mapping[str, SlotDecision]
 
