@@ -336,7 +336,7 @@ def test_a_pod_whose_template_differs_is_told_what_differs(stage: Stage) -> None
 
     eventually("it is told", told, seconds=60)
     (message,) = told()
-    assert message.startswith("the Reservation place is for this pod, but its template does not fit: ")
+    assert message.startswith("the Reservation place is for this pod, but its template does not fit (SpecNotMatch): ")
     assert "tolerations are not the template's" in message
     assert not is_gated(stage.pod("odd"))
     stage.client.delete(PODS, "odd", namespace=stage.namespace, grace_seconds=0)

@@ -86,12 +86,14 @@ class Case:
 
 CASES = {
     "a pod with another nodeSelector": Case(
-        want="the Reservation place is for this pod, but its template does not fit: nodeSelector is {'zone': 'a'}, "
+        want="the Reservation place is for this pod, but its template does not fit (SpecNotMatch): "
+        "nodeSelector is {'zone': 'a'}, "
         "not {} (task web)"
     ),
     "a pod that asks for too much": Case(
         pod=new_pod(cpu="64"),
-        want="the Reservation place is for this pod, but its template does not fit: "
+        want="the Reservation place is for this pod, but its template does not fit (SpecNotMatch): "
+        ""
         "cpu requested is 64, above 100m (task web)",
     ),
     "all differences, of the closest task": Case(
@@ -103,12 +105,14 @@ CASES = {
                 created=BEFORE,
             )
         ],
-        want="the Reservation place is for this pod, but its template does not fit: nodeSelector is {'zone': 'a'}, "
+        want="the Reservation place is for this pod, but its template does not fit (SpecNotMatch): "
+        "nodeSelector is {'zone': 'a'}, "
         "not {} (task near)",
     ),
     "a pod that waits, however old": Case(
         pod=new_pod(created="2026-11-21T09:00:00Z", node_selector=ZONED),
-        want="the Reservation place is for this pod, but its template does not fit: nodeSelector is {'zone': 'a'}, "
+        want="the Reservation place is for this pod, but its template does not fit (SpecNotMatch): "
+        "nodeSelector is {'zone': 'a'}, "
         "not {} (task web)",
     ),
     "a pod that runs and was there before the Reservation": Case(
@@ -133,7 +137,8 @@ CASES = {
                 created=BEFORE,
             )
         ],
-        want="the Reservation place is for this pod, but its template does not fit: nodeSelector is {'zone': 'a'}, "
+        want="the Reservation place is for this pod, but its template does not fit (SpecNotMatch): "
+        "nodeSelector is {'zone': 'a'}, "
         "not {} (task plain)",
     ),
 }

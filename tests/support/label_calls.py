@@ -36,6 +36,7 @@ from berth_core.labels import (
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
+from cluster_objects import build_reservation
 
 HASH = "5d4f8c7b9"
 LET_GO = {TEMPLATE_HASH_LABEL: RELEASED_HASH}
@@ -103,10 +104,20 @@ def queue_slot(label: str) -> Body:
     return body
 
 
+def owned_in(namespace: str) -> Body:
+    """Return a Reservation for a Deployment of a namespace."""
+    deployment = {"kind": "Deployment", "name": "theirs", "namespace": namespace}
+    return build_reservation("for-a-deployment", cpu="1", owners=[{"object": deployment}])
+
+
 REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
     "a slot of a queue with the label of a window": (
         create(OPERATOR, RESERVATIONS, queue_slot(WINDOW_LABEL), NAMESPACE),
         "only Reservations that a ReservationWindow or a Queue controls",
+    ),
+    "a Reservation for an owner of another namespace": (
+        create(ANOTHER, RESERVATIONS, owned_in("kube-system"), NAMESPACE),
+        "spec.owners[].object.namespace",
     ),
     "a pod with requests let past fences": (
         patch_pod(OPERATOR, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}),
@@ -219,6 +230,9 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
 }
 
 ALLOWED_LABELS: dict[str, ApiCall] = {
+    "a Reservation for an owner of its own namespace": create(
+        ANOTHER, RESERVATIONS, owned_in(NAMESPACE), NAMESPACE, dry_run=True
+    ),
     "a slot of a queue": create(OPERATOR, RESERVATIONS, queue_slot(QUEUE_SLOT_LABEL), NAMESPACE, dry_run=True),
     "a pod without requests let past fences": patch_pod(
         OPERATOR, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}, of=(NAMESPACE, "idle")

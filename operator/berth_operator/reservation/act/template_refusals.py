@@ -165,7 +165,8 @@ class TemplateRefusals:
             while len(self._recorded) > _MOST_RECORDED:
                 self._recorded.popitem(last=False)
         regarding = ObjectReference.of("v1", "Pod", meta)
-        message = f"the Reservation {reservation.metadata.name} is for this pod, but its template does not fit: {why}"
+        name = reservation.metadata.name
+        message = f"the Reservation {name} is for this pod, but its template does not fit (SpecNotMatch): {why}"
         self._recorder.record(RecordedEvent(regarding, "Warning", TEMPLATE_DIFFERS, message))
 
 
