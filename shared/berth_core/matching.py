@@ -224,7 +224,7 @@ class SchedulingShape:
     scheduler_name: str
     """As written: "" for none."""
     priority_class_name: str
-    node_selector: bytes
+    node_selector: frozenset[tuple[str, str]]
     affinity: bytes
     tolerations: bytes
     spread: frozenset[bytes]
@@ -238,7 +238,7 @@ class SchedulingShape:
         return (
             _scheduler(self.scheduler_name or scheduler_name) == _scheduler(asked.scheduler_name)
             and self.priority_class_name == asked.priority_class_name
-            and self.node_selector == asked.node_selector
+            and asked.node_selector <= self.node_selector
             and self.affinity == asked.affinity
             and self.tolerations == asked.tolerations
             and asked.spread <= self.spread
@@ -255,7 +255,7 @@ def shape_of(spec: PodSpec) -> SchedulingShape:
         shape = memo[_SHAPE] = SchedulingShape(
             scheduler_name=spec.scheduler_name,
             priority_class_name=spec.priority_class_name,
-            node_selector=digest(frozenset(spec.node_selector.items())),
+            node_selector=frozenset(spec.node_selector.items()),
             affinity=digest(canonical_affinity(spec.affinity)),
             tolerations=digest(canonical_tolerations(spec.tolerations)),
             spread=frozenset(map(digest, canonical_spread(spec.topology_spread_constraints))),
@@ -288,12 +288,13 @@ def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str
             _scheduler(pod_spec.scheduler_name),
         ),
         ("priorityClassName", template_spec.priority_class_name, pod_spec.priority_class_name),
-        ("nodeSelector", template_spec.node_selector, pod_spec.node_selector),
     )
     differences = [
         f"{field} is {in_pod!r}, not {in_template!r}" for field, in_template, in_pod in pairs if in_template != in_pod
     ]
     template_shape, pod_shape = shape_of(template_spec), shape_of(pod_spec)
+    if not pod_shape.node_selector <= template_shape.node_selector:
+        differences.append(f"nodeSelector is {pod_spec.node_selector!r}, not {template_spec.node_selector!r}")
     if template_shape.affinity != pod_shape.affinity:
         differences.append("affinity is not the template's")
     if template_shape.tolerations != pod_shape.tolerations:

@@ -20,6 +20,7 @@ from berth_core.unreadable import read_or_stand_in
 
 WINDOW_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
 WINDOW_KIND: Final = "ReservationWindow"
+_MI: Final = 1 << 20
 
 
 class WindowCondition(StrEnum):
@@ -214,7 +215,8 @@ def _is_window(api_version: str, kind: str) -> bool:
 def requests_of_slot(spec: ReservationWindowSpec) -> ResourceAmounts:
     """Return what one slot requests of `resources`: an equal part.
 
-    Cpu, memory and storage are rounded up. Raises `InputError` for other resources that cannot be divided evenly.
+    Cpu, memory and storage are rounded down, large amounts of bytes to whole Mi, so that all slots together request no
+    more. Raises `InputError` for other resources that cannot be divided evenly.
     """
     slots = max(1, spec.pod_num_to_reserve)
     window_amounts = ResourceAmounts.from_quantities(spec.resources)
@@ -222,4 +224,10 @@ def requests_of_slot(spec: ReservationWindowSpec) -> ResourceAmounts:
         if amount % slots and name not in {CPU, MEMORY, EPHEMERAL_STORAGE}:
             expected = f"a multiple of podNumToReserve ({slots}), or a template that says what each pod requests"
             raise InputError(f"resources.{name}", amount, expected)
-    return ResourceAmounts({name: -(-amount // slots) for name, amount in window_amounts.items()})
+    return ResourceAmounts({name: _part(name, amount, slots) for name, amount in window_amounts.items()})
+
+
+def _part(name: str, amount: int, slots: int) -> int:
+    """Return an equal part of an amount: 6553Mi of 64Gi for ten, and not 6871947673 bytes."""
+    part, rest = divmod(amount, slots)
+    return part - part % _MI if rest and name in {MEMORY, EPHEMERAL_STORAGE} and part > _MI else part

@@ -164,7 +164,17 @@ FITS = {
     "another scheduler": Fit(
         {"scheduler_name": "volcano"}, want=("schedulerName is 'default-scheduler', not 'volcano'",)
     ),
-    "another nodeSelector": Fit({"node_selector": {"disk": "ssd"}}, want=("nodeSelector is {}, not {'disk': 'ssd'}",)),
+    "another nodeSelector": Fit(
+        {"node_selector": {"disk": "ssd"}},
+        {"node_selector": {"disk": "hdd"}},
+        want=("nodeSelector is {'disk': 'hdd'}, not {'disk': 'ssd'}",),
+    ),
+    "a nodeSelector that the template lacks": Fit(
+        pod={"node_selector": {"disk": "ssd"}}, want=("nodeSelector is {'disk': 'ssd'}, not {}",)
+    ),
+    "a part of the template's nodeSelector": Fit(
+        {"node_selector": {"disk": "ssd", "zone": "a"}}, {"node_selector": {"disk": "ssd"}}
+    ),
     "the same nodeSelector": Fit({"node_selector": {"disk": "ssd"}}, {"node_selector": {"disk": "ssd"}}),
     "another priority class": Fit(pod={"priority_class_name": "high"}, want=("priorityClassName is 'high', not ''",)),
     "priorities as numbers do not count": Fit({"priority": None}, {"priority": 100}),

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import strategies as st
 
-from berth_core import InputError, Occurrence, requests_of_slot
+from berth_core import InputError, Occurrence, ResourceAmounts, requests_of_slot
 from berth_core.schedules import WindowSchedule
 from berth_core.windows import ReservationWindowSpec
 from properties import holds_for
@@ -153,9 +153,17 @@ def test_windows_begin_in_order_end_after_they_begin_and_are_found_from_both_sid
     assert not schedule.has(found[0].start + timedelta(seconds=1))
 
 
-def test_the_resources_are_divided_evenly_and_rounded_up() -> None:
+@pytest.mark.parametrize(
+    ("resources", "pods"), [({"cpu": "32", "memory": "64Gi"}, 10), ({"cpu": "1", "memory": "1000000"}, 7)]
+)
+def test_the_places_together_request_no_more_than_the_resources(resources: dict[str, str], pods: int) -> None:
+    together = requests_of_slot(spec(resources=resources, pod_num_to_reserve=pods)).times(pods)
+    assert together.fits_within(ResourceAmounts.from_quantities(resources))
+
+
+def test_the_resources_are_divided_evenly_and_rounded_down() -> None:
     asked = spec(resources={"cpu": "32", "memory": "64Gi", "nvidia.com/gpu": 20})
-    assert requests_of_slot(asked).to_quantities() == {"cpu": "3200m", "memory": "6871947674", "nvidia.com/gpu": "2"}
+    assert requests_of_slot(asked).to_quantities() == {"cpu": "3200m", "memory": "6553Mi", "nvidia.com/gpu": "2"}
 
 
 def test_devices_that_cannot_be_divided_are_refused() -> None:

@@ -17,7 +17,7 @@ GROUP: Final = "next.berth.example"
 CRDS: Final = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD: Final = f"{CRDS}/reservations.{GROUP}"
 OLD, NEW = "v1alpha1", "v1beta1"
-STATUS: Final = {"state": {"phase": "Available", "message": "1 of 1 slots are held"}}
+STATUS: Final = {"state": {"phase": "Available", "message": "1 of 1 slot is held"}}
 
 
 def read_crd() -> dict[str, Any]:

@@ -353,7 +353,7 @@ def test_a_pod_that_is_gone_is_forgotten(harness: OperatorHarness) -> None:
 
 
 def status(phase: ReservationPhase) -> ReservationStatus:
-    return ReservationStatus(state=ReservationState(phase=phase, reason="SlotsHeld", message="1 of 1 slots are held"))
+    return ReservationStatus(state=ReservationState(phase=phase, reason="SlotsHeld", message="1 of 1 slot is held"))
 
 
 def test_a_status_is_written_where_it_differs_and_told_once(harness: OperatorHarness) -> None:

@@ -61,9 +61,7 @@ def test_a_slot_on_a_closed_node_says_so_and_its_reservation_is_neither_availabl
     status = decide_now(closed(held)).status
     assert status.state is not None
     assert (status.state.phase, status.state.reason) == (ReservationPhase.PENDING, "NodeClosed")
-    assert status.state.message == (
-        "0 of 1 slots are held; node node-a is cordoned, so no pod could take its slot there"
-    )
+    assert status.state.message == ("0 of 1 slot is held; node node-a is cordoned, so no pod could take its slot there")
     (only,) = status.slots
     assert (only.state, only.reason, only.node) == (SlotState.PENDING, "NodeClosed", "node-a")
     assert only.placeholder

@@ -79,7 +79,7 @@ def test_a_place_that_is_not_found_is_looked_at_again_when_patience_ends() -> No
     assert decide_now(seen, seconds=600).status.state == ReservationState(
         phase=ReservationPhase.FAILED,
         reason="Unschedulable",
-        message=f"no place was found within 600 s: 0 of 1 slots are held; {UNSCHEDULABLE.message}",
+        message=f"no place was found within 600 s: 0 of 1 slot is held; {UNSCHEDULABLE.message}",
         last_transition_time="2026-11-21T12:10:00Z",
     )
 
@@ -166,7 +166,7 @@ def test_a_reservation_that_waits_says_for_what() -> None:
     state = decide_now(observe(PINNED, REFUSED, surveys={"node-a": survey})).status.state
     assert state is not None
     assert state.message == (
-        "0 of 1 slots are held; node node-a is chosen and gets room once pod default/old and 1 more have terminated"
+        "0 of 1 slot is held; node node-a is chosen and gets room once pod default/old and 1 more have terminated"
     )
 
 

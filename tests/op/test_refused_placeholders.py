@@ -68,7 +68,7 @@ def test_a_refused_placeholder_is_asked_for_again_and_the_last_answer_is_shown(
         ReservationReason.PLACEHOLDER_REFUSED,
     )
     assert decision.status.state.message == (
-        f"0 of 1 slots are held; namespace berth-system takes no placeholder of task web: {refusal.message}; "
+        f"0 of 1 slot is held; namespace berth-system takes no placeholder of task web: {refusal.message}; "
         "Berth tries again"
     )
     assert [type(action) for action in decision.actions] == [CreatePlaceholder]
@@ -89,7 +89,7 @@ def test_a_refused_successor_is_shown_beside_the_places_that_are_held() -> None:
     state = decide(observe(place(), placeholder(), refusal=refusal), NOON, OperatorSettings()).status.state
     assert state is not None
     assert (state.phase, state.reason) == (ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD)
-    assert state.message == f"1 of 1 slots are held; {refusal}; Berth tries again"
+    assert state.message == f"1 of 1 slot is held; {refusal}; Berth tries again"
 
 
 def test_a_class_that_was_just_made_is_no_refusal(harness: OperatorHarness) -> None:

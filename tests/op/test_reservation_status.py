@@ -136,7 +136,7 @@ SENTENCES = {
         want=(
             P.PENDING,
             R.AWAITING_SCHEDULER,
-            '0 of 1 slots are held; no scheduler named "default-scheduler" has looked at the placeholders yet',
+            '0 of 1 slot is held; no scheduler named "default-scheduler" has looked at the placeholders yet',
         ),
     ),
     "the Reservation's scheduler has not looked": Told(
@@ -144,7 +144,7 @@ SENTENCES = {
         want=(
             P.PENDING,
             R.AWAITING_SCHEDULER,
-            '0 of 1 slots are held; no scheduler named "volcano" has looked at the placeholders yet',
+            '0 of 1 slot is held; no scheduler named "volcano" has looked at the placeholders yet',
         ),
     ),
     "the template's own scheduler has not looked": Told(
@@ -152,16 +152,16 @@ SENTENCES = {
         want=(
             P.PENDING,
             R.AWAITING_SCHEDULER,
-            '0 of 1 slots are held; no scheduler named "kueue" has looked at the placeholders yet',
+            '0 of 1 slot is held; no scheduler named "kueue" has looked at the placeholders yet',
         ),
     ),
     "the scheduler found no place": Told(
         seen=observe(place(), WAITING),
-        want=(P.PENDING, R.UNSCHEDULABLE_YET, f"0 of 1 slots are held; {UNSCHEDULABLE.message}"),
+        want=(P.PENDING, R.UNSCHEDULABLE_YET, f"0 of 1 slot is held; {UNSCHEDULABLE.message}"),
     ),
     "a placeholder starts": Told(
         seen=observe(place(), placeholder(phase="Pending")),
-        want=(P.PENDING, R.AWAITING_NODE, "0 of 1 slots are held; 1 more has a node and did not start yet"),
+        want=(P.PENDING, R.AWAITING_NODE, "0 of 1 slot is held; 1 more has a node and did not start yet"),
     ),
     "some placeholders start, of others nobody has heard": Told(
         seen=observe(
@@ -175,7 +175,7 @@ SENTENCES = {
     ),
     "a placeholder is being deleted before it was scheduled": Told(
         seen=observe(place(), placeholder(node="", deleted=NOON_TEXT)),
-        want=(P.PENDING, R.CREATING_PLACEHOLDERS, "0 of 1 slots are held"),
+        want=(P.PENDING, R.CREATING_PLACEHOLDERS, "0 of 1 slot is held"),
     ),
     "a place was lost with its node, and another one starts": Told(
         seen=observe(
@@ -197,9 +197,7 @@ SENTENCES = {
         ),
         want=(P.PENDING, R.CREATING_PLACEHOLDERS, "0 of 3 slots are held"),
     ),
-    "all are held": Told(
-        seen=observe(place(), placeholder()), want=(P.AVAILABLE, R.SLOTS_HELD, "1 of 1 slots are held")
-    ),
+    "all are held": Told(seen=observe(place(), placeholder()), want=(P.AVAILABLE, R.SLOTS_HELD, "1 of 1 slot is held")),
     "enough are held": Told(
         seen=observe(
             place(replicas=3, min_available=1), placeholder(0), placeholder(1, node=""), placeholder(2, node="")
@@ -477,7 +475,7 @@ def test_a_condition_says_why_and_of_which_generation() -> None:
         type="Available",
         status="True",
         reason="SlotsHeld",
-        message="1 of 1 slots are held",
+        message="1 of 1 slot is held",
         last_transition_time=NOON_TEXT,
         observed_generation=3,
     )
@@ -510,7 +508,7 @@ def test_a_state_keeps_its_time_when_only_its_message_changes() -> None:
     first = status_of(observe(place(), waiting("0/3 nodes")))
     again = status_of(observe(written(place(), first), waiting("0/4 nodes")), later=True)
     assert first.state is not None
-    assert again.state == msgspec.structs.replace(first.state, message="0 of 1 slots are held; 0/4 nodes")
+    assert again.state == msgspec.structs.replace(first.state, message="0 of 1 slot is held; 0/4 nodes")
 
 
 def test_a_proof_of_an_earlier_process_stands_until_this_one_has_probed() -> None:

@@ -105,7 +105,7 @@ def test_a_place_is_waited_for_from_the_start_though_nothing_leaves_its_node_yet
     assert state(room(tasks=PINNED)) == (
         "Waiting",
         "AwaitingCapacity",
-        f"0 of 1 slots are held; node node-a is chosen and gets room once plan {PLAN} has moved pods away",
+        f"0 of 1 slot is held; node node-a is chosen and gets room once plan {PLAN} has moved pods away",
     )
 
 

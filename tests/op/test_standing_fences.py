@@ -148,7 +148,7 @@ LIMITS = {
     "of the cluster": (
         NamespaceLimit(max_fenced_percent=None),
         NamespaceLimit(max_fenced_nodes=1, max_fenced_percent=None),
-        "1 nodes may be fenced in the cluster",
+        "1 node may be fenced in the cluster",
     ),
     "as a percentage, at least one node": (NamespaceLimit(max_fenced_percent=1.0), NamespaceLimit(), "its namespace"),
 }

@@ -39,7 +39,7 @@ from operator_harness import OperatorHarness, harness
 __all__ = ["harness"]
 
 AWAITING = place(capacity=Capacity.WHEN_FREE, fence=Fence.NODE)
-GETS_ROOM = "0 of 1 slots are held; node node-a is chosen and gets room once its pods have ended"
+GETS_ROOM = "0 of 1 slot is held; node node-a is chosen and gets room once its pods have ended"
 CHOSEN = NodeChoice({("web", 0): "node-a"})
 
 
@@ -71,12 +71,12 @@ def test_an_outdated_choice_is_made_again(seen: dict[str, Any]) -> None:
 
 
 def test_slots_without_a_node_say_why_and_are_tried_again_later() -> None:
-    choice = NodeChoice(reason=ReservationReason.FENCE_LIMIT, message="its namespace may fence 1 nodes", age_seconds=3)
+    choice = NodeChoice(reason=ReservationReason.FENCE_LIMIT, message="its namespace may fence 1 node", age_seconds=3)
     decision = decide_now(observe(AWAITING, choice=choice))
     assert state(decision) == (
         "Pending",
         "FenceLimit",
-        "0 of 1 slots are held; its namespace may fence 1 nodes",
+        "0 of 1 slot is held; its namespace may fence 1 node",
     )
     assert decision.actions == ()
     assert decision.wake_seconds == pytest.approx(7)

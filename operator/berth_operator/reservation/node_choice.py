@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from berth_core import CPU, MEMORY, PODS, ReservationReason, ResourceAmounts
+from berth_core import CPU, MEMORY, PODS, ReservationReason, ResourceAmounts, count
 
 SlotId = tuple[str, int]
 """Task and index of a slot."""
@@ -66,9 +66,9 @@ class FenceBudget:
     def why_not(self, node: str) -> str:
         """Return the limit that a fence on a node would exceed, or ""."""
         if node not in self.by_namespace and _is_full(self.by_namespace, self.most_of_namespace):
-            return f"its namespace may fence {self.most_of_namespace} nodes (limit maxFencedNodes)"
+            return f"its namespace may fence {count(self.most_of_namespace or 0, 'node')} (limit maxFencedNodes)"
         if node not in self.by_all and _is_full(self.by_all, self.most_of_all):
-            return f"{self.most_of_all} nodes may be fenced in the cluster (limit maxFencedNodes)"
+            return f"{count(self.most_of_all or 0, 'node')} may be fenced in the cluster (limit maxFencedNodes)"
         return ""
 
     def with_node(self, node: str) -> "FenceBudget":
@@ -202,17 +202,20 @@ class _Progress:
 
     def why_without(self, demand: TaskDemand) -> tuple[ReservationReason, str]:
         """Return why slots got no node."""
-        slots = f"{len(demand.slots)} slots of task {demand.slots[0][0]}"
+        slots, verb = count(len(demand.slots), "slot"), "has" if len(demand.slots) == 1 else "have"
+        without_node = f"{slots} of task {demand.slots[0][0]} {verb} no node"
         able_nodes = [
             node_name for node_name in demand.nodes if demand.requests.fits_within(self._at_the_end[node_name])
         ]
         if able_nodes and self._budget is not None:
-            return ReservationReason.FENCE_LIMIT, f"{slots} have no node: {self._budget.why_not(able_nodes[0])}"
+            return ReservationReason.FENCE_LIMIT, f"{without_node}: {self._budget.why_not(able_nodes[0])}"
         nodes_text = (
-            f"of {len(demand.nodes)} nodes that admit its pods none has" if demand.nodes else "no node admits its pods"
+            f"of {count(len(demand.nodes), 'node')} that may have its pods none has"
+            if demand.nodes
+            else "no node admits its pods"
         )
         room_text = " enough allocatable room besides what does not end there" if demand.nodes else ""
-        return ReservationReason.UNSCHEDULABLE_YET, f"{slots} have no node: {nodes_text}{room_text}"
+        return ReservationReason.UNSCHEDULABLE_YET, f"{without_node}: {nodes_text}{room_text}"
 
     def _rank(self, name: str, demand: TaskDemand) -> tuple[bool, datetime, float, str]:
         now = self._now[name]

@@ -18,6 +18,7 @@ from berth_core import (
     Slot,
     SlotState,
     TaskStatus,
+    count,
     effective_requests,
     expires_at,
     format_timestamp,
@@ -314,7 +315,7 @@ def _slots_text(views: tuple[SlotView, ...]) -> str:
     counts = Counter(view.slot.state for view in views)
     states = ((SlotState.HANDING_OVER, "being handed over"), (SlotState.TAKEN, "taken"), (SlotState.LOST, "lost"))
     more_texts = [f", {counts[state]} {words}" for state, words in states if counts[state]]
-    return f"{counts[SlotState.HELD]} of {len(views)} slots are held{''.join(more_texts)}"
+    return f"{counts[SlotState.HELD]} of {_all_slots(views, 'is', 'are')} held{''.join(more_texts)}"
 
 
 def _end_text(views: tuple[SlotView, ...]) -> str:
@@ -322,7 +323,13 @@ def _end_text(views: tuple[SlotView, ...]) -> str:
     counts = Counter(view.slot.state for view in views)
     on_the_way = counts[SlotState.HANDING_OVER]
     more_text = f" and {on_the_way} being handed over" if on_the_way else ""
-    return f"{counts[SlotState.TAKEN]} of {len(views)} slots were taken{more_text}; what was held is given back"
+    return (
+        f"{counts[SlotState.TAKEN]} of {_all_slots(views, 'was', 'were')} taken{more_text}; what was held is given back"
+    )
+
+
+def _all_slots(views: tuple[SlotView, ...], singular: str, plural: str) -> str:
+    return f"{count(len(views), 'slot')} {singular if len(views) == 1 else plural}"
 
 
 def _handover_text(slots: list[Slot]) -> str:

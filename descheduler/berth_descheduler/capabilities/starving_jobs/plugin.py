@@ -95,9 +95,15 @@ class StarvingJobsArgs:
 
 
 def _percentage(raw: Mapping[str, Any], name: str, default: Fraction) -> Fraction:
-    percentage = parse_percentage(name, raw[name]) if name in raw else default
+    if name not in raw:
+        return default
+    expected = "a percentage above 0, at most 100"
+    try:
+        percentage = parse_percentage(name, raw[name])
+    except InputError as error:
+        raise InputError(name, raw[name], expected) from error
     if not percentage:
-        raise InputError(name, raw[name], "a percentage above 0, at most 100")
+        raise InputError(name, raw[name], expected)
     return percentage
 
 
@@ -105,14 +111,15 @@ def _duration(raw: Mapping[str, Any], name: str, default: timedelta, least: time
     raw_duration = raw.get(name)
     if raw_duration is None:
         return default
+    expected = f"{_DURATION}, at least {format_duration(least)} and at most {_LONGEST.days} days"
     if isinstance(raw_duration, bool) or not isinstance(raw_duration, int | str):
-        raise InputError(name, raw_duration, _DURATION)
+        raise InputError(name, raw_duration, expected)
     try:
         duration = timedelta(seconds=raw_duration) if isinstance(raw_duration, int) else parse_duration(raw_duration)
     except (InputError, OverflowError) as error:
-        raise InputError(name, raw_duration, _DURATION) from error
+        raise InputError(name, raw_duration, expected) from error
     if not least <= duration <= _LONGEST:
-        raise InputError(name, raw_duration, f"{_DURATION}, at least {format_duration(least)}")
+        raise InputError(name, raw_duration, expected)
     return duration
 
 

@@ -32,6 +32,7 @@ from berth_core import (
     ResourceAmounts,
     RetryableError,
     WindowState,
+    count,
     effective_requests,
     format_timestamp,
     policies_that_move,
@@ -277,7 +278,7 @@ class Windows(Capability):
             self._log(logs.OPENED, window, times.start)
             slots = window.spec.pod_num_to_reserve
             reservation_name = body["metadata"]["name"]
-            text = f"holds {slots} places for the window from {_span(times)}: Reservation {reservation_name}"
+            text = f"holds {count(slots, 'place')} for the window from {_span(times)}: Reservation {reservation_name}"
             self._record(window, "Normal", OPENED, text)
         return True
 

@@ -156,4 +156,5 @@ def pod_spec_of(window: ReservationWindow) -> PodSpec:
 
 def _raw_pod_spec(window: ReservationWindow) -> Body:
     requests = requests_of_slot(window.spec).to_quantities()
-    return {"containers": [{"name": "slot", "image": PLACEHOLDER_IMAGE, "resources": {"requests": requests}}]}
+    containers = [{"name": "slot", "image": PLACEHOLDER_IMAGE, "resources": {"requests": requests}}]
+    return {"containers": containers, "nodeSelector": window.spec.node_selector}

@@ -203,9 +203,8 @@ def _fenced(fenced: Mapping[str, bool], refused: Collection[str]) -> Condition:
         text = f"{len(unfenced)} of {count(len(fenced), 'node')} lack their fence: {first_few(unfenced, _NODES_NAMED)}"
         text += why
         return Condition(type="", status="False", reason=ZoneReason.WITHOUT_FENCE, message=text)
-    return Condition(
-        type="", status="True", reason=ZoneReason.FENCED, message=f"{count(len(fenced), 'node')} have their fences"
-    )
+    text = f"{count(len(fenced), 'node')} {'has its fence' if len(fenced) == 1 else 'have their fences'}"
+    return Condition(type="", status="True", reason=ZoneReason.FENCED, message=text)
 
 
 def _empty_in_time(zone: RevocableZone, times: _Times, left: PodsLeft, now: datetime) -> Condition:

@@ -16,6 +16,7 @@ from berth_core import (
     STARVING_JOBS,
     Capacity,
     Fence,
+    InputError,
     Node,
     ObjectReference,
     Pod,
@@ -568,3 +569,15 @@ def test_no_job_starves_before_the_threshold() -> None:
         ).rooms
         == ()
     )
+
+
+@pytest.mark.parametrize("raw", ["0", "101", "many"])
+def test_a_percentage_out_of_its_range_is_refused_with_one_range(raw: str) -> None:
+    with pytest.raises(InputError, match="a percentage above 0, at most 100"):
+        StarvingJobs.parse({"reservedNodePercent": raw})
+
+
+@pytest.mark.parametrize("raw", ["0s", "soon", "9000000h"])
+def test_a_duration_out_of_its_range_is_refused_with_one_range(raw: str) -> None:
+    with pytest.raises(InputError, match="at least 1s and at most 36500 days"):
+        StarvingJobs.parse({"giveUpAfter": raw})

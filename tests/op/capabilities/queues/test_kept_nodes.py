@@ -346,7 +346,7 @@ def test_kept_nodes_count_once_in_the_limits_of_their_namespace(harness: Operato
     harness.settings = type(harness.settings)(limits=limits)
     fences = keep(harness, a="ml", b="ml")
     assert standing(harness) == {"node-a"}
-    assert "its namespace may fence 1 nodes" in harness.cache.unfenced()["node-b"]
+    assert "its namespace may fence 1 node" in harness.cache.unfenced()["node-b"]
     assert fences.budget("ml").by_namespace == {"node-a"}, "as long as the other may have none"
 
 

@@ -17,6 +17,7 @@ from berth_core import (
     WindowCondition,
     WindowReason,
     WindowState,
+    template_matches,
 )
 from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_core.schedules import WindowSchedule
@@ -65,7 +66,7 @@ def test_the_proposals_own_window_reserves_two_hours_ahead_and_ends_at_four() ->
     assert held.spec.expires == "2026-01-01T04:00:00Z"
     (task,) = held.spec.tasks
     assert task.replicas == 10
-    assert task.template.spec.containers[0].resources.requests == {"cpu": "3200m", "memory": "6871947674"}
+    assert task.template.spec.containers[0].resources.requests == {"cpu": "3200m", "memory": "6553Mi"}
     assert [owner.annotations for owner in held.spec.owners] == [{"volcano.sh/reserveable": "true"}]
     assert (held.spec.capacity.value, held.spec.fence.value) == ("WhenFree", "Node")
 
@@ -78,6 +79,18 @@ def test_the_proposals_own_window_reserves_two_hours_ahead_and_ends_at_four() ->
     assert [(past.reservation, past.outcome) for past in status.history] == [(held.metadata.name, "Ended")]
     assert status.next is not None
     assert status.next.start == "2026-01-02T03:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("node_selector", "want"), [({}, True), ({"business_type": "ebook"}, True), ({"business_type": "film"}, False)]
+)
+def test_a_pod_may_have_the_node_selector_of_the_window(node_selector: dict[str, str], want: bool) -> None:  # noqa: FBT001 - a case
+    one = WindowSimulation(nodes=(big_node("node-a", business_type="ebook"),))
+    one.apply(window_body(nodeSelector={"business_type": "ebook"}))
+    one.advance(at("1:00"))
+    (held,) = one.reservations()
+    coming = pod("book", cpu="3", memory="6Gi", node_selector=node_selector)
+    assert template_matches(held.spec.tasks[0].template, coming, scheduler_name="") is want
 
 
 def test_an_occurrence_is_opened_once_even_if_all_its_places_were_taken_and_it_was_collected() -> None:
