@@ -184,6 +184,12 @@ class Ordinals(ApiStruct, frozen=True, kw_only=True):
     start: int | None = None
 
 
+class ClaimTemplate(ApiStruct, frozen=True, kw_only=True):
+    """What a StatefulSet makes a claim for each of its pods from, by the name of the volume."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class LeaderWorkerTemplate(ApiStruct, frozen=True, kw_only=True):
     """What a LeaderWorkerSet does with a group of which a pod has gone."""
 
@@ -200,6 +206,7 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     pod_management_policy: str = ""
     update_strategy: UpdateStrategy | None = None
     ordinals: Ordinals | None = None
+    volume_claim_templates: tuple[ClaimTemplate, ...] = ()
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool = False

@@ -1,6 +1,6 @@
 """Pods whose replacement would be another one than the pod."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from berth_core.objects import (
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
+    ObjectMeta,
     PersistentVolumeClaimSource,
     Pod,
     PodSystem,
@@ -23,7 +24,7 @@ from berth_core.objects import (
     TopologySpreadConstraint,
     Volume,
 )
-from berth_core.storage import ControllerRevision, RollingUpdate, UpdateStrategy
+from berth_core.storage import ClaimTemplate, ControllerRevision, RollingUpdate, UpdateStrategy
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from builders import volcano_job, volcano_pod, volcano_task
 from planner.clusters import expression
@@ -182,6 +183,53 @@ def test_a_pod_moves_only_if_its_replacement_asks_for_no_more(case: Case, kind: 
     assert [refusal.reason for refusal in refusals] == ([Reason.TEMPLATE_DIFFERS] if case.want else [])
     begins = FROM_WEB.replace("ReplicaSet", kind) + case.want
     assert all(refusal.message.startswith(begins) for refusal in refusals)
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Claim templates, the claims in the pod template, those of db-1, and the end of the sentence ("": it may move)."""
+
+    want: str
+    templates: Sequence[str] = ()
+    in_template: Mapping[str, str] = field(default_factory=dict)
+    mounted: Mapping[str, str] = field(default_factory=lambda: {"data": "data-db-1"})
+
+
+CLAIMS = {
+    "the same": Claims("", ("data",)),
+    "a further one": Claims("mounts the claim logs-db-1", ("data", "logs")),
+    "one of another name": Claims("mounts the claim disk-db-1 and does not mount the claim data-db-1", ("disk",)),
+    "none any more": Claims("does not mount the claim data-db-1"),
+    "none, and the template names the claim": Claims("", in_template={"data": "data-db-1"}),
+    "none, and the claim is another program's": Claims("", mounted={"models": "models"}),
+}
+
+
+@pytest.mark.parametrize("case", CLAIMS.values(), ids=CLAIMS.keys())
+def test_a_pod_of_a_stateful_set_mounts_the_claims_that_its_claim_templates_name(case: Claims) -> None:
+    maker = controller(
+        "StatefulSet",
+        "db",
+        template=template(SMALL, volumes=volumes_of(case.in_template)),
+        volume_claim_templates=tuple(ClaimTemplate(metadata=ObjectMeta(name=name)) for name in case.templates),
+        pod_management_policy="Parallel",
+        replicas=3,
+    )
+    asked = with_spec(pod_of(maker, "db-1"), containers=(SMALL,), volumes=volumes_of(case.mounted))
+
+    refusals = refusals_of(asked, maker)
+
+    beginning = "the replacement that its StatefulSet db makes "
+    assert [refusal.message for refusal in refusals] == ([beginning + case.want] if case.want else [])
+    assert all(refusal.reason is Reason.TEMPLATE_DIFFERS for refusal in refusals)
+
+
+def volumes_of(claims: Mapping[str, str]) -> tuple[Volume, ...]:
+    """Return volumes by name, each of a claim."""
+    return tuple(
+        Volume(name=name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=claim))
+        for name, claim in claims.items()
+    )
 
 
 SMALL, LARGE = container(cpu="1"), container(cpu="6")

@@ -21,6 +21,7 @@ from berth_descheduler.planner.owners.makers import (
 )
 from berth_descheduler.planner.owners.replacement_labels import ReplacementLabels
 from berth_descheduler.planner.owners.statefulsets import (
+    claims_refusal,
     first_unready,
     ordinal_of,
     ordinal_refusal,
@@ -158,6 +159,7 @@ class Owners:
         template = stateful_set.spec.template
         if template is None:
             return
+        yield from _if_any(claims_refusal(stateful_set, pod))
         title, status, made_from = f"StatefulSet {stateful_set.metadata.name}", stateful_set.status, revision_of(pod)
         current, update = status.current_revision, status.update_revision
         if takes_current_revision(stateful_set, pod) and current != update:

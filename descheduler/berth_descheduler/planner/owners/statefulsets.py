@@ -3,7 +3,8 @@
 As its controller has it (pkg/controller/statefulset, `updateStatefulSet` and `newVersionedStatefulSetPod`): it makes
 the ordinals from `start` on, as many as `replicas`; unless it is Parallel, one after another, and none while one before
 is not Running, Ready and available. Pods below `partition` get the current revision, all others the update revision,
-which is the StatefulSet's template; with OnDelete every pod gets that.
+which is the StatefulSet's template; with OnDelete every pod gets that. No revision keeps the claim templates: each pod
+mounts the claims that these name, as they are if they exist, and otherwise they are made.
 """
 
 import re
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from berth_core import InputError, Pod, Workload, count, parse_timestamp
+from berth_core import InputError, Pod, PodSpec, Workload, count, parse_timestamp
 from berth_descheduler.framework import Refusal, RefusalReason
 
 REVISION_LABEL: Final = "controller-revision-hash"
@@ -60,6 +61,30 @@ def takes_current_revision(stateful_set: Workload, pod: Pod) -> bool:
     if strategy is None or strategy.type == _ON_DELETE or strategy.rolling_update is None or ordinal is None:
         return False
     return ordinal < _start(stateful_set) + (strategy.rolling_update.partition or 0)
+
+
+def claims_refusal(stateful_set: Workload, pod: Pod) -> Refusal | None:
+    """Return why the replacement would not mount the claims that the pod mounts.
+
+    So it is with a StatefulSet that was made again with other claim templates while its pods stayed.
+    """
+    template, suffix = stateful_set.spec.template, f"-{pod.metadata.name}"
+    in_template = PodSpec() if template is None else template.spec
+    made = {f"{claim.metadata.name}{suffix}" for claim in stateful_set.spec.volume_claim_templates}
+    mounted, own = _claims_of(pod.spec), {f"{volume.name}{suffix}" for volume in pod.spec.volumes}
+    further = sorted(made - mounted)
+    missing = sorted((mounted & own) - made - _claims_of(in_template))
+    pairs = (("mounts", further), ("does not mount", missing))
+    differences = [f"{verb} the claim {', '.join(claims)}" for verb, claims in pairs if claims]
+    if not differences:
+        return None
+    beginning = f"the replacement that its StatefulSet {stateful_set.metadata.name} makes"
+    return Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{beginning} {' and '.join(differences)}")
+
+
+def _claims_of(spec: PodSpec) -> set[str]:
+    sources = (volume.persistent_volume_claim for volume in spec.volumes)
+    return {source.claim_name for source in sources if source is not None}
 
 
 def revision_of(pod: Pod) -> str:
