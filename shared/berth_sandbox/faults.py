@@ -237,6 +237,26 @@ class BalancerFaults:
     def hold(self, call: Call) -> None: ...
 
 
+class BalancerFaultAt:
+    """Has the balancer lose its backends for some seconds at the first matching call."""
+
+    def __init__(self, wanted: Callable[[Call], bool], *, seconds: float) -> None:
+        self.has_happened = False
+        self._wanted = wanted
+        self._seconds = seconds
+        self._lock = threading.Lock()
+
+    def decide(self, call: Call) -> Fault:
+        """Return the fault of the first matching call."""
+        with self._lock:
+            if self.has_happened or not self._wanted(call):
+                return Fault()
+            self.has_happened = True
+        return Fault(FaultKind.NO_BACKEND, self._seconds)
+
+    def hold(self, call: Call) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LateWatch:
     """Has each watch of a collection, such as `nodes`, bring its changes late."""

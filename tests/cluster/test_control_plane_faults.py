@@ -14,7 +14,7 @@ from berth_core.names import WEBHOOK_CONFIGURATION
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.resources import MUTATING_WEBHOOKS
 from berth_operator.reservation.assignment import Assignment
-from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
+from berth_sandbox.faults import BalancerFaultAt, Call, FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes
 from handover_calls import deletes_the_placeholder, nominates_the_pod, takes_the_gate_off
@@ -111,6 +111,22 @@ def test_a_place_is_kept_for_its_owner_for_as_long_as_the_scheduler_has_not_come
     stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
     assert stage.pod("owner").spec.node_name == stage.nodes[0]
     assert not stage.pod("hungry").spec.node_name
+
+
+# --- the balancer ---------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_goes_on_leading_although_the_balancer_accepts_and_closes_as_it_renews_its_lease(
+    operator: OperatorProcess, proxy: FaultProxy, stage: Stage
+) -> None:
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+    proxy.plan = plan = BalancerFaultAt(lambda call: call.is_write and "/leases/" in call.path, seconds=1.5)
+    eventually("the Lease is not renewed", lambda: plan.has_happened, seconds=60)
+    stage.create_pod("owner")
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
+    assert stage.pod("owner").spec.node_name == stage.nodes[0]
+    assert operator.exit_code is None
 
 
 # --- the webhook ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 from background_runs import LONGEST_SECONDS, BackgroundRun
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS
-from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
+from berth_sandbox.faults import BalancerFaultAt, Call, Fault, FaultKind, FaultProxy, NoFaults
 from descheduling_stage import MOVERS, Scene
 from outages import RUN_OPTIONS, RUN_SECONDS
 
@@ -93,29 +93,13 @@ def test_a_run_whose_calls_are_disturbed_harms_nobody_when(
     end_what_was_begun(scene)
 
 
-class BalancerAtFirstEviction:
-    """Has the balancer lose its backends for a moment when the first pod is to be evicted."""
-
-    def __init__(self) -> None:
-        self.was_lost = False
-
-    def decide(self, call: Call) -> Fault:
-        if self.was_lost or not call.path.endswith("/eviction"):
-            return Fault()
-        self.was_lost = True
-        return Fault(FaultKind.NO_BACKEND, seconds=1.5)
-
-    def hold(self, call: Call) -> None:
-        """Hold nothing."""
-
-
 def test_a_run_goes_on_after_its_balancer_has_accepted_and_closed_for_a_moment(scene: Scene, tmp_path: Path) -> None:
     with FaultProxy(scene.sandbox.service_account_kubeconfig("berth-descheduler")) as proxy:
         through = proxy.write_kubeconfig(tmp_path / "through-the-proxy.yaml")
-        proxy.plan = plan = BalancerAtFirstEviction()
+        proxy.plan = plan = BalancerFaultAt(lambda call: call.path.endswith("/eviction"), seconds=1.5)
         run = scene.start("--pending-wait=5s", kubeconfig=through)
         exit_code = run.wait(RUN_SECONDS)
-    assert plan.was_lost
+    assert plan.has_happened
     assert exit_code == 0, run.outcome
     assert {state.value for state in scene.states()} == {"Landed"}
     scene.require_peace(within_seconds=PEACE_SECONDS)

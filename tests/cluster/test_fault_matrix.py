@@ -13,12 +13,13 @@ import pytest
 from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, ReservationPhase, ReservationReason
 from berth_kube.resources import NODES, PODS, RESERVATIONS
-from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
+from berth_sandbox.faults import BalancerFaultAt, Call, FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import let_the_scheduler_hear, overbooked_nodes
 from handover_calls import (
     CALLS,
     deletes_the_placeholder,
+    gives_the_slot,
     nominates_the_pod,
     takes_the_gate_off,
     tells_that_a_place_is_held,
@@ -262,6 +263,21 @@ def test_a_hand_over_goes_on_when_in_its_middle_the_placeholder(proxy: FaultProx
 
     require_running(stage, stage.nodes[0])
     stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
+
+
+# --- the balancer ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", [gives_the_slot, deletes_the_placeholder, nominates_the_pod, takes_the_gate_off])
+def test_an_owner_takes_its_place_although_the_balancer_accepts_and_closes(
+    proxy: FaultProxy, stage: Stage, wanted: Callable[[Call], bool]
+) -> None:
+    begin(stage)
+    proxy.plan = plan = BalancerFaultAt(wanted, seconds=1.5)
+    stage.create_pod("owner")
+    require_running(stage, stage.nodes[0])
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
+    assert plan.has_happened
 
 
 # --- the owners -----------------------------------------------------------------------------------------------------

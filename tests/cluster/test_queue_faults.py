@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan, NoFaults
+from berth_sandbox.faults import BalancerFaultAt, Call, FaultKind, FaultProxy, HoldPlan, NoFaults
 from proxied_operator import operator, proxy, undisturbed
 from queue_users import QUEUE_1, Users, begin, lets_go, require_admitted, users
 from service_processes import OperatorProcess
@@ -39,3 +39,14 @@ def test_killed_before_and_after_a_gate_is_off_and_before_the_status_it_admits_t
         operator.start()
 
     require_admitted(users)
+
+
+@pytest.mark.usefixtures("operator")
+def test_it_admits_the_rest_and_no_more_although_the_balancer_accepts_and_closes(
+    proxy: FaultProxy, users: Users
+) -> None:
+    begin(users)
+    proxy.plan = plan = BalancerFaultAt(lets_go(3), seconds=1.5)
+    users.submit(QUEUE_1, 12)
+    require_admitted(users)
+    assert plan.has_happened

@@ -1,6 +1,7 @@
 """While the operator is down nothing is harmed, and when it is back nothing is left; a forged note is worth nothing."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,13 +11,18 @@ from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, 
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_sandbox.components import Component
+from berth_sandbox.faults import BalancerFaultAt, FaultKind, FaultPlan, FaultProxy, NoFaults
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.sandbox import Sandbox
+from handover_calls import patches
+from proxied_operator import operator, proxy, undisturbed
 from reservation_stage import Stage, is_gated
 from service_processes import OperatorProcess
 from waiting import eventually
 
 NOW_TEXT = format_timestamp(SystemClock().now())
+
+__all__ = ["operator", "proxy", "undisturbed"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("operator")]
 
@@ -29,8 +35,13 @@ def is_guarded(stage: Stage) -> bool:
     return any(taint.key == HANDOVER_TAINT for taint in stage.node(stage.nodes[0]).spec.taints)
 
 
+def balancer_fault_at_a_release() -> BalancerFaultAt:
+    return BalancerFaultAt(lambda call: patches(call, "/pods/owner"), seconds=1.5)
+
+
+@pytest.mark.parametrize("faults", [NoFaults, balancer_fault_at_a_release])
 def test_what_became_an_orphan_while_the_operator_was_down_is_released_when_it_is_back(
-    operator: OperatorProcess, stage: Stage
+    operator: OperatorProcess, proxy: FaultProxy, stage: Stage, faults: Callable[[], FaultPlan]
 ) -> None:
     stage.reserve(replicas=2)
     stage.wait_until_proven()
@@ -42,12 +53,14 @@ def test_what_became_an_orphan_while_the_operator_was_down_is_released_when_it_i
     no_label = {"metadata": {"labels": {RESERVATION_LABEL: None}}}
     stage.client.merge_patch(PODS, "unlabelled", no_label, namespace=stage.namespace)
     stage.client.delete(RESERVATIONS, "place", namespace=stage.namespace)
+    proxy.plan = faults()
     operator.start()
 
     stage.wait_until_empty()
     eventually("the gate of the owner is off", lambda: not is_gated(stage.pod("owner")), seconds=60)
     eventually("the gate without a label is off", lambda: not is_gated(stage.pod("unlabelled")), seconds=60)
     assert not is_labelled(stage)
+    assert FaultKind.NO_BACKEND in {fault.kind for _, fault in proxy.journal} or faults is NoFaults
 
 
 def test_pods_are_created_as_ever_while_the_operator_is_down(

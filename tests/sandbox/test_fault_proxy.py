@@ -14,7 +14,17 @@ from berth_kube.errors import ConflictError, GoneError, ServerError, TooManyRequ
 from berth_kube.resources import PODS
 from berth_kube.retries import NO_RETRIES
 from berth_kube.watching import Changed, Listed
-from berth_sandbox.faults import BalancerFaults, Call, Fault, FaultKind, FaultProxy, HoldPlan, LateWatch, SeededFaults
+from berth_sandbox.faults import (
+    BalancerFaultAt,
+    BalancerFaults,
+    Call,
+    Fault,
+    FaultKind,
+    FaultProxy,
+    HoldPlan,
+    LateWatch,
+    SeededFaults,
+)
 from scripted_server import ScriptedServer, Stream, answer, event, page
 
 PATH = "/api/v1/namespaces/default/pods"
@@ -114,6 +124,13 @@ def test_the_balancer_loses_its_backends_time_after_time() -> None:
     kinds = [plan.decide(Call("GET", PATH)).kind for _ in range(6)]
     assert [kind is FaultKind.NO_BACKEND for kind in kinds] == [False, False, True, False, False, True]
     assert plan.decide(Call("GET", PATH, "watch=true")) == Fault()
+
+
+def test_the_balancer_loses_its_backends_at_one_call() -> None:
+    plan = BalancerFaultAt(lambda call: call.method == "POST", seconds=0.5)
+    kinds = [plan.decide(Call(method, PATH)).kind for method in ("GET", "POST", "POST")]
+    assert kinds == [FaultKind.NONE, FaultKind.NO_BACKEND, FaultKind.NONE]
+    assert plan.has_happened
 
 
 def test_a_lost_answer_is_that_of_a_call_that_was_carried_out(
