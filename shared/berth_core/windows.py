@@ -49,6 +49,9 @@ class WindowReason(StrEnum):
     """Sufficient is unknown: no occurrence reserves now."""
     NO_NODES = "NoNodes"
     """Not sufficient: no node that the window may use is ready."""
+    TOO_MANY_BEGUN = "TooManyBegun"
+    """Not sufficient for now: the namespace's windows have begun as many Reservations as they may in a minute; the
+    message names the limit."""
     HELD = "Held"
     """Sufficient: every slot is held or taken."""
     IDLE_SUFFICES = "IdleSuffices"

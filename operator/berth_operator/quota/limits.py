@@ -23,6 +23,7 @@ SLOTS: Final = "slots"
 SHARE: Final = "share"
 MAX_FENCED_NODES: Final = "maxFencedNodes"
 WINDOWS: Final = "windows"
+BEGUN_PER_MINUTE: Final = "begunPerMinute"
 _WHOLE_PERCENT: Final = 100
 _OPEN: Final = frozenset({SlotState.PENDING, SlotState.HELD})
 _EVERY_NAMESPACE: Final = "*"
@@ -30,8 +31,8 @@ _EVERY_KEY: Final = "*"
 _TOLERATED_BY_ALL: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 """Every pod gets tolerations of these taints."""
 _FORM: Final = (
-    "parts like slots=200, share=50%, maxFencedNodes=10 (or 10%), windows=20 or cpu=64, with commas between; none "
-    "lifts the limit of slots, share, maxFencedNodes and windows"
+    "parts like slots=200, share=50%, maxFencedNodes=10 (or 10%), windows=20, begunPerMinute=30 or cpu=64, with commas "
+    "between; none lifts the limit of all but amounts"
 )
 
 
@@ -59,6 +60,9 @@ class NamespaceLimit:
 
     windows: int | None = 20
     """Maximum number of a namespace's ReservationWindows that open, the oldest first; None for no limit."""
+
+    begun_per_minute: int | None = 30
+    """Maximum number of Reservations that a namespace's windows begin in any minute; None for no limit."""
 
     def most_fenced(self, nodes: int) -> int | None:
         """Return how many of the cluster's nodes may be fenced, None for any number."""
@@ -138,7 +142,8 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
         if not name or not value or name in parts:
             raise InputError(option, text, _FORM)
         parts[name] = value
-    slots, share, fenced, windows = (parts.pop(name, None) for name in (SLOTS, SHARE, MAX_FENCED_NODES, WINDOWS))
+    slots, share, fenced = (parts.pop(name, None) for name in (SLOTS, SHARE, MAX_FENCED_NODES))
+    windows, begun = (parts.pop(name, None) for name in (WINDOWS, BEGUN_PER_MINUTE))
     try:
         max_nodes, percent = _parse_fenced(fenced, default)
         return NamespaceLimit(
@@ -146,6 +151,7 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
             max_fenced_percent=percent,
             slots=default.slots if slots is None else _parse_count(slots),
             windows=default.windows if windows is None else _parse_count(windows),
+            begun_per_minute=default.begun_per_minute if begun is None else _parse_count(begun),
             share_percent=default.share_percent if share is None else _parse_percent(share),
             amounts={
                 resource: ResourceAmounts.from_quantities({resource: raw}).get(resource)

@@ -49,6 +49,7 @@ from berth_operator.capabilities.windows.manifests import (
     pod_spec_of,
     take_slots,
 )
+from berth_operator.capabilities.windows.pace import OpeningPace
 from berth_operator.capabilities.windows.store import WINDOW, WindowStore
 from berth_operator.reservation.act.context import (
     NOT_ENDED,
@@ -166,6 +167,7 @@ class Windows(Capability):
         self.store = WindowStore(context.cache, lambda key: kernel.enqueue(key, 0.0))
         self._listing = kernel.listing(RESERVATION_WINDOWS, self.refresh)
         self._nodes = WindowNodeChooser(context)
+        self._pace = OpeningPace(context.clock)
         self._policies: Sequence[Mapping[str, Any]] = ()
         self._policies_listed_at = -_SURVEY_SECONDS - 1
 
@@ -209,18 +211,23 @@ class Windows(Capability):
         for reservation, end in decision.retimed:
             with _collecting(refusals):
                 self._retime(reservation, end)
-        without_nodes = [occurrence for occurrence in decision.opens if not self._open(window, occurrence)]
+        waits = [self._open(window, occurrence) for occurrence in decision.opens]
+        is_without_nodes, pace_seconds = None in waits, max((wait for wait in waits if wait), default=0.0)
         if decision.closes or decision.retimed or decision.opens:
-            decision = self._decide(window, without_nodes=bool(without_nodes))
+            over_pace = self._pace_in_words(window) if pace_seconds else ""
+            decision = self._decide(window, without_nodes=is_without_nodes, over_pace=over_pace)
         self._write_status(window, decision.status)
         self._report(window, decision_before)
         if decision.wake_seconds is not None:
-            longest_wait = _WITHOUT_NODES_SECONDS if without_nodes else decision.wake_seconds
-            self._enqueue(key, min(decision.wake_seconds, longest_wait))
+            looks = (
+                *((_WITHOUT_NODES_SECONDS,) if is_without_nodes else ()),
+                *((pace_seconds,) if pace_seconds else ()),
+            )
+            self._enqueue(key, min(decision.wake_seconds, *looks) if looks else decision.wake_seconds)
         if refusals:
             raise refusals[0]
 
-    def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
+    def _decide(self, window: ReservationWindow, *, without_nodes: bool = False, over_pace: str = "") -> WindowDecision:
         reservations = self.store.reservations_of(window.metadata.uid)
         movers = self._movers() if any(map(waits_for_moves, reservations)) else Movers()
         return decide_window(
@@ -228,6 +235,7 @@ class Windows(Capability):
             reservations,
             self._clock.now(),
             without_nodes=without_nodes,
+            over_pace=over_pace,
             movers=movers,
             over_limit=self._why_over_limit(window),
         )
@@ -250,6 +258,14 @@ class Windows(Capability):
             f"the namespace {namespace} may have {most} windows that open, and older ones are as many (limit windows)"
         )
 
+    def _pace_in_words(self, window: ReservationWindow) -> str:
+        namespace = window.metadata.namespace
+        most = self._limits.of(namespace).begun_per_minute
+        return (
+            f"the windows of the namespace {namespace} may begin {most} Reservations a minute, and have begun as many "
+            "(limit begunPerMinute)"
+        )
+
     def _movers(self) -> Movers:
         """Return the policies by which a descheduler moves pods for windows, as they were a moment ago."""
         if self._clock.monotonic() - self._policies_listed_at > _SURVEY_SECONDS:
@@ -260,15 +276,21 @@ class Windows(Capability):
             self._policies_listed_at = self._clock.monotonic()
         return policies_that_move(self._policies, WINDOW_MOVES, self._clock.now())
 
-    def _open(self, window: ReservationWindow, times: Occurrence) -> bool:
-        """Create the Reservation of an occurrence; return False if it needs a node and none may be used."""
+    def _open(self, window: ReservationWindow, times: Occurrence) -> float | None:
+        """Create the Reservation of an occurrence.
+
+        Return the seconds for which the namespace's limit has it wait, None if no node may be used.
+        """
         raw = self._read_current(window)
         if raw is None:
-            return True
+            return 0.0
         template = raw["spec"].get("template")
         choice = self._nodes.choose(window, pod_spec_of(window), times)
         if not choice.nodes:
-            return False
+            return None
+        namespace = window.metadata.namespace
+        if wait_seconds := self._pace.begin(namespace, self._limits.of(namespace).begun_per_minute):
+            return wait_seconds
         require_lease(self._leads)
         body = build_window_reservation(window, template, times, choice)
         if create_reservation(self._client, self._cache, body):
@@ -280,7 +302,7 @@ class Windows(Capability):
             reservation_name = body["metadata"]["name"]
             text = f"holds {count(slots, 'place')} for the window from {_span(times)}: Reservation {reservation_name}"
             self._record(window, "Normal", OPENED, text)
-        return True
+        return 0.0
 
     def _read_current(self, window: ReservationWindow) -> dict[str, Any] | None:
         """Return the window as it is stored, None if it is gone.

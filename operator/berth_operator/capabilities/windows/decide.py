@@ -93,12 +93,14 @@ def decide_window(
     now: datetime,
     *,
     without_nodes: bool = False,
+    over_pace: str = "",
     movers: Movers = _NO_MOVERS,
     over_limit: str = "",
 ) -> WindowDecision:
     """Return what a window opens and closes now.
 
-    `reservations` are all that it controls. `without_nodes`: no node may be used by what is due. `movers` are the
+    `reservations` are all that it controls. `without_nodes`: no node may be used by what is due.
+    `over_pace` says why what is due waits although there are nodes. `movers` are the
     policies that move pods where a window waits for moves. `over_limit` says why the window opens nothing.
     """
     if window.metadata.deletion_timestamp is not None:
@@ -122,10 +124,13 @@ def decide_window(
     decision = _decide_scheduled(window, schedule, by_start, now, movers)
     if over_limit:
         return _without_opening(window, decision, over_limit, now)
-    if not (without_nodes and decision.opens):
+    if not ((without_nodes or over_pace) and decision.opens):
         return decision
-    text = "no node that spec.nodeSelector and the template choose is ready and open to its pods"
-    problem = Condition(type="", status="False", reason=WindowReason.NO_NODES, message=text)
+    text, reason = over_pace, WindowReason.TOO_MANY_BEGUN
+    if without_nodes:
+        text = "no node that spec.nodeSelector and the template choose is ready and open to its pods"
+        reason = WindowReason.NO_NODES
+    problem = Condition(type="", status="False", reason=reason, message=text)
     sufficient = problem.dated(WindowCondition.SUFFICIENT, window.metadata, window.status.conditions, now)
     conditions = (
         *(condition for condition in decision.status.conditions if condition.type != sufficient.type),

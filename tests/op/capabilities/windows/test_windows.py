@@ -495,6 +495,26 @@ def test_a_namespace_opens_as_many_windows_as_its_limit_allows_the_oldest_first(
     assert scheduled.status == "True"
 
 
+def test_the_windows_of_a_namespace_begin_as_many_reservations_in_a_minute_as_its_limit_allows() -> None:
+    two = OperatorSettings(limits=LimitSettings(default=parse_limit("--limit", "begunPerMinute=2")))
+    simulation = WindowSimulation(nodes=(big_node("node-a", cpu="64"),), settings=two)
+    names = ("first", "second", "third")
+    for name in names:
+        simulation.apply(window_body(name))
+    simulation.advance(at("1:00"))
+    (waiting,) = set(names) - {held.metadata.owner_references[0].name for held in simulation.reservations()}
+    sufficient = simulation.window(waiting).condition(WindowCondition.SUFFICIENT)
+    assert sufficient is not None
+    assert (sufficient.status, sufficient.reason) == ("False", "TooManyBegun")
+    assert "2 Reservations a minute" in sufficient.message
+    assert "limit begunPerMinute" in sufficient.message
+
+    simulation.advance(at("1:00") + 59 * SECOND)
+    assert len(simulation.reservations()) == 2
+    simulation.advance(at("1:01") + SECOND)
+    assert len(simulation.reservations()) == 3
+
+
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Santiago")
 AROUND_CHANGES: Final = (datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC))
 
@@ -513,7 +533,7 @@ def random_window(random: Random, number: int) -> dict[str, Any]:
 @pytest.mark.parametrize("begins", AROUND_CHANGES, ids=["spring", "autumn"])
 def test_a_hundred_windows_on_one_node_open_and_close_on_time_over_changes_of_the_clock(begins: datetime) -> None:
     random = Random(7)  # noqa: S311 - windows, no secrets
-    any_number = OperatorSettings(limits=LimitSettings(default=NamespaceLimit(windows=None)))
+    any_number = OperatorSettings(limits=LimitSettings(default=NamespaceLimit(windows=None, begun_per_minute=None)))
     one = WindowSimulation(now=begins, nodes=(big_node("node-a", cpu="6400", memory="64Ti"),), settings=any_number)
     bodies = {body["metadata"]["name"]: body for body in (random_window(random, number) for number in range(100))}
     for body in bodies.values():
