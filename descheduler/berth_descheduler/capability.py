@@ -18,7 +18,7 @@ from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner.goal import Goal
 
 if TYPE_CHECKING:  # a plan is made without an API server and without the sandbox
-    from berth_descheduler.snapshots import Picture
+    from berth_descheduler.picture import Picture
     from berth_kube import KubeClient
     from berth_sandbox.invariants import ClusterState, Violation
 

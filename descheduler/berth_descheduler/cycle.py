@@ -6,7 +6,7 @@
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -60,6 +60,7 @@ from berth_descheduler.migration.validation.pending_pods import pods_waiting_rea
 from berth_descheduler.migration.validation.plan_review import PlanValidator
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
+from berth_descheduler.picture import Picture
 from berth_descheduler.planner import Plan, PlannerSettings, plan, plan_surges, with_ways
 from berth_descheduler.planner.cool_downs import PodCoolDown
 from berth_descheduler.policy import (
@@ -71,7 +72,6 @@ from berth_descheduler.policy import (
 )
 from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import CycleSettings
-from berth_descheduler.snapshots import Picture
 from berth_kube import MIGRATION_PLANS, NODES, KubeClient, LeaseHolder, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
@@ -95,6 +95,9 @@ class CycleContext:
     confirm: Callable[[Plan], bool] | None = None
     """Asks a person whether to carry out the run's first plan; None: no question is asked."""
 
+    picture: Picture | None = None
+    """The cluster as the whole program sees it, which a run watches; None: the run lists it for each question."""
+
 
 @dataclass
 class _PlanningDeadline(ClockDeadline):
@@ -116,7 +119,7 @@ class Cycle:
         self._context = context
         self._client = context.client
         self._settings = settings
-        self._picture = Picture(context.client, settings.namespace)
+        self._picture = context.picture or Picture(context.client, settings.namespace)
         self._planner = limit_moves(planner)
         self._max_moves = planner.limits.max_moves
         self._moved: dict[PodName, datetime] = {}
@@ -135,7 +138,7 @@ class Cycle:
         """
         if self._settings.dry_run:
             return self._ended(self._plan_only())
-        outcome = self._run_alone(lambda: self._run_steps(request))
+        outcome = self._run_alone(lambda: self._run_steps(request), watches=self._settings.begins_by_itself)
         if request is not None:
             conclude_request(self._client, self._context.clock, request, outcome)
         return self._ended(outcome)
@@ -146,15 +149,18 @@ class Cycle:
         Raises as `run` does. `blocked_reason` says why none of its moves may begin, if so.
         """
         self._blocked_reason = blocked_reason
-        return self._ended(self._run_alone(lambda: self._resume(plan)))
+        return self._ended(self._run_alone(lambda: self._resume(plan), watches=True))
 
-    def _run_alone(self, steps: Callable[[], Outcome]) -> Outcome:
-        """Run the steps under the Lease."""
+    def _run_alone(self, steps: Callable[[], Outcome], *, watches: bool) -> Outcome:
+        """Run the steps under the Lease; one that carries out a plan watches the cluster that it has read."""
         with self._timed(Phase.LEASE):  # 1 hold the lease, one run at a time
             if not self._lease.acquire(self._settings.lease_wait_seconds):
                 return self._outcome(Verdict.LEASE_HELD)
         try:
-            with clean_up_after_operator(self._client, self._context.clock, self._settings):
+            with (
+                clean_up_after_operator(self._client, self._context.clock, self._settings),
+                self._picture.watched() if watches and self._context.picture is not None else nullcontext(),
+            ):
                 return steps()
         finally:
             self._lease.release()

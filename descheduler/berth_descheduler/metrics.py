@@ -11,7 +11,6 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from berth_core import (
-    DEFAULT_NAMESPACE,
     BerthError,
     Clock,
     DeschedulerPolicyStatus,
@@ -23,6 +22,7 @@ from berth_core import (
 )
 from berth_descheduler import telemetry
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
+from berth_descheduler.picture import Picture
 from berth_descheduler.planner import (
     CapacityReport,
     CapacityShape,
@@ -33,8 +33,6 @@ from berth_descheduler.planner import (
     report_capacity,
 )
 from berth_descheduler.planner.weights import MICRO, NodeWeights
-from berth_descheduler.snapshots import Picture
-from berth_kube import KubeClient
 
 CYCLES: Final = "berth_cycles_total"
 CYCLE_FAILURES: Final = "berth_cycle_failures_total"
@@ -274,9 +272,6 @@ class CapacitySettings:
     shapes: tuple[CapacityShape, ...] = ()
     """Default: a half, a quarter and an eighth of the most frequent size of node."""
 
-    namespace: str = DEFAULT_NAMESPACE
-    """Berth's own."""
-
 
 class CapacityMeter:
     """Measures capacity at once and then at an interval.
@@ -284,8 +279,8 @@ class CapacityMeter:
     Logs errors and tries again.
     """
 
-    def __init__(self, client: KubeClient, clock: Clock, metrics: CapacityMetrics, settings: CapacitySettings) -> None:
-        self._client = client
+    def __init__(self, picture: Picture, clock: Clock, metrics: CapacityMetrics, settings: CapacitySettings) -> None:
+        self._picture = picture
         self._clock = clock
         self._metrics = metrics
         self._settings = settings
@@ -305,7 +300,7 @@ class CapacityMeter:
     def measure(self) -> None:
         """Read the cluster and show how fragmented it is; raises a `KubeError`."""
         begun_at = self._clock.monotonic()
-        read = Picture(self._client, self._settings.namespace).capacity()
+        read = self._picture.capacity()
         report = report_capacity(read, self._settings.shapes, sizes_of_nodes=True)
         self._metrics.show_queues(measure_queues(read))
         self._metrics.show(report, self._clock.monotonic() - begun_at)

@@ -33,6 +33,7 @@ from berth_descheduler.options import (
     settings_to_serve,
 )
 from berth_descheduler.outcome import Outcome
+from berth_descheduler.picture import Picture
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import RunDefaults, read_plan_settings
@@ -57,6 +58,7 @@ class DeschedulerService:
         self._settings = settings
         self._planner = planner
         self._stop = stop
+        self.picture = Picture(client, settings.namespace)
         self.registry = CollectorRegistry()
         self.busy = False
         self.metrics = CycleMetrics(self.registry, clock)
@@ -82,6 +84,7 @@ class DeschedulerService:
             self.metrics,
             self._stop,
             settings_of_plan=lambda plan: read_plan_settings(self._client, plan, defaults, registry, self._clock.now()),
+            picture=self.picture,
         )
         self.busy = True
         try:
@@ -111,6 +114,7 @@ class PolicyService:
     """Serves the cluster's policies until it is asked to stop."""
 
     def __init__(self, office: ServiceContext, stop: threading.Event) -> None:
+        self.picture = office.picture
         self.registry = CollectorRegistry()
         self.metrics = PolicyMetrics(self.registry, office.clock)
         self._server = LeaderElector(office, self.metrics, stop)
@@ -179,13 +183,21 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
         if serves_policies:
             defaults = RunDefaults(settings, planner)
             service = PolicyService(
-                ServiceContext(client, clock, defaults, installed_plugins(), service_settings.plan_retention), stop
+                ServiceContext(
+                    client,
+                    clock,
+                    defaults,
+                    installed_plugins(),
+                    service_settings.plan_retention,
+                    Picture(client, settings.namespace),
+                ),
+                stop,
             )
         else:
             service = DeschedulerService(client, clock, settings, planner, stop)
         with (
             serve_rest(rest_server_settings, service.registry, kubeconfig=kubeconfig, context=context),
-            CapacityMeter(client, clock, service.metrics.capacity, capacity),
+            CapacityMeter(service.picture, clock, service.metrics.capacity, capacity),
         ):
             return _serve(service, service_settings, settings, lambda: _await_rights(client, settings.namespace))
 

@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Generic, Protocol, Self, TypeVar
@@ -46,6 +45,7 @@ from berth_core import (
     VolcanoJob,
     VolumeAttachment,
     Workload,
+    format_selector,
     format_timestamp,
 )
 from berth_core.labels import LEADER_WORKER_SET_LABEL
@@ -84,6 +84,7 @@ from berth_kube import (
     ForbiddenError,
     Informer,
     KubeClient,
+    ListSource,
     NotFoundError,
     ObjectReader,
     ReadOnce,
@@ -271,36 +272,36 @@ class LiveCluster:
         return read_live_snapshot(self._client, own_namespace, beside)
 
 
-def read_live_snapshot(client: KubeClient, own_namespace: str = "", beside: Iterable[ObjectKind] = ()) -> Snapshot:
+def read_live_snapshot(source: ListSource, own_namespace: str = "", beside: Iterable[ObjectKind] = ()) -> Snapshot:
     """Return what the planner needs from the live cluster; raises `KubeError`.
 
     With Berth's own namespace given, pods of others are no fences, whatever they are labelled. Of the kinds `beside`,
     which plugins read, those are there that the cluster serves and the account may list.
     """
     unread: list[SnapshotKind] = []
-    nodes, pods = _list(client, NODES, Node), _believed(_list(client, PODS, Pod), own_namespace)
+    nodes, pods = _list(source, NODES, Node), _believed(_list(source, PODS, Pod), own_namespace)
     # What pods refer to is read after them, so that it is there; of these kinds several at once.
     with ThreadPoolExecutor(_READERS, thread_name_prefix="snapshot") as pool:
-        volumes, gangs = pool.submit(_read_fields, client, _VOLUMES), pool.submit(_read_groups, client)
-        workloads = pool.submit(_read_makers, client, pods)
-        queues = pool.submit(_read_queues, client, unread)
-        reservations = tuple(map(Reservation.read, _list(client, RESERVATIONS, dict)))
+        volumes, gangs = pool.submit(_read_fields, source, _VOLUMES), pool.submit(_read_groups, source)
+        workloads = pool.submit(_read_makers, source, pods)
+        queues = pool.submit(_read_queues, source, unread)
+        reservations = tuple(map(Reservation.read, _list(source, RESERVATIONS, dict)))
         return Snapshot(
             nodes=nodes,
             pods=pods,
-            **_read_fields(client, _RULES),
+            **_read_fields(source, _RULES),
             reservations=reservations,
             workloads=workloads.result(),
-            controller_revisions=tuple(read_revisions(client, workloads.result())),
+            controller_revisions=tuple(read_revisions(source, workloads.result())),
             **volumes.result(),
             **gangs.result(),
             **queues.result(),
-            beside=_read_beside(client, beside),
+            beside=_read_beside(source, beside),
             unread=tuple(unread),  # last: those before note what they may not list
         )
 
 
-def _read_beside(client: KubeClient, kinds: Iterable[ObjectKind]) -> dict[str, tuple[RawObject, ...]]:
+def _read_beside(source: ListSource, kinds: Iterable[ObjectKind]) -> dict[str, tuple[RawObject, ...]]:
     """Return the objects of the kinds that plugins read, by the names of those that can be listed now.
 
     An aggregated API that is registered and whose server is away is answered 503: that stops no plan either.
@@ -309,49 +310,21 @@ def _read_beside(client: KubeClient, kinds: Iterable[ObjectKind]) -> dict[str, t
     for kind in kinds:
         resource = Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=kind.is_namespaced)
         with suppress(NotFoundError, ForbiddenError, ServerError):
-            beside[kind.name] = tuple(_raw_items(client, resource))
+            beside[kind.name] = tuple(_raw_items(source, resource))
     return beside
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """The cluster as the service sees it: for plans, later looks at them, and the work beside runs.
-
-    Each question lists the cluster anew, so that every answer is as fresh as it can be.
-    """
-
-    client: KubeClient
-    own_namespace: str
-    """Berth's; pods elsewhere are no fences, whatever they are labelled."""
-
-    def snapshot(self, beside: Iterable[ObjectKind] = ()) -> Snapshot:
-        """Return what the planner needs, and the kinds `beside` that plugins read; raises `KubeError`."""
-        return read_live_snapshot(self.client, self.own_namespace, beside)
-
-    def gangs(self, namespace: str) -> Snapshot:
-        """Return the pods of a namespace and the groups they are in; raises `KubeError`."""
-        return read_gangs(self.client, namespace, self.own_namespace)
-
-    def siblings(self, pod: Pod) -> Snapshot:
-        """Return the pods of a pod's namespace and what controls it; raises `KubeError`."""
-        return read_siblings(self.client, pod)
-
-    def capacity(self) -> Snapshot:
-        """Return nodes, pods, Reservations and queues: what is free; raises `KubeError`."""
-        return read_capacity(self.client).within(self.own_namespace)
-
-
-def read_beside_pods(client: KubeClient) -> dict[str, Any]:
+def read_beside_pods(source: ListSource) -> dict[str, Any]:
     """Return the fields of a snapshot beside nodes, pods and what is Berth's own, without kinds that may not be listed.
 
     Raises any other `KubeError`.
     """
     fields: dict[str, Any] = {}
     readers: list[Callable[[], dict[str, Any]]] = [
-        *(partial(_read_fields, client, {field: kind}) for field, kind in {**_RULES, **_VOLUMES}.items()),
-        partial(_read_groups, client),
-        partial(_read_foreign_queues, client),
-        lambda: {"workloads": _read_makers(client)},
+        *(partial(_read_fields, source, {field: kind}) for field, kind in {**_RULES, **_VOLUMES}.items()),
+        partial(_read_groups, source),
+        partial(_read_foreign_queues, source),
+        lambda: {"workloads": _read_makers(source)},
     ]
     for read in readers:
         with suppress(ForbiddenError):
@@ -359,28 +332,28 @@ def read_beside_pods(client: KubeClient) -> dict[str, Any]:
     return fields
 
 
-def _read_foreign_queues(client: KubeClient) -> dict[str, Any]:
+def _read_foreign_queues(source: ListSource) -> dict[str, Any]:
     unread: list[SnapshotKind] = []
-    local_queues = _list_of_queues(client, KUEUE_LOCAL_QUEUES, LocalQueue, unread)
-    return {"local_queues": local_queues, "queue_objects": _list_volcano_queues(client, unread)}
+    local_queues = _list_of_queues(source, KUEUE_LOCAL_QUEUES, LocalQueue, unread)
+    return {"local_queues": local_queues, "queue_objects": _list_volcano_queues(source, unread)}
 
 
-def _read_makers(client: KubeClient, pods: Iterable[Pod] = ()) -> tuple[Workload, ...]:
+def _read_makers(source: ListSource, pods: Iterable[Pod] = ()) -> tuple[Workload, ...]:
     """Return the controllers of pods; LeaderWorkerSets only where a pod names one."""
-    makers = [maker for kind in _MAKERS for maker in _list_workloads(client, kind)]
+    makers = [maker for kind in _MAKERS for maker in _list_workloads(source, kind)]
     has_leaders = any(LEADER_WORKER_SET_LABEL in pod.metadata.labels for pod in pods)
     for kind in (*_FURTHER_MAKERS, *((LEADER_WORKER_SETS,) if has_leaders else ())):
         with suppress(ForbiddenError):
-            makers += _list_workloads(client, kind)
+            makers += _list_workloads(source, kind)
     return tuple(makers)
 
 
-def read_revisions(client: KubeClient, workloads: Iterable[Workload]) -> Iterator[ControllerRevision]:
+def read_revisions(source: ListSource, workloads: Iterable[Workload]) -> Iterator[ControllerRevision]:
     """Yield the revisions from which StatefulSets make pods beside the one that their template is; these are few."""
     for workload in workloads:
         if workload.keeps_pods_of_current_revision:
             with suppress(PermanentError):  # one that is gone or cannot be read is not known
-                yield client.get(
+                yield source.get(
                     CONTROLLER_REVISIONS,
                     workload.status.current_revision,
                     namespace=workload.metadata.namespace,
@@ -388,27 +361,27 @@ def read_revisions(client: KubeClient, workloads: Iterable[Workload]) -> Iterato
                 )
 
 
-def _read_fields(client: KubeClient, fields: Mapping[str, tuple[Resource, type[Any]]]) -> dict[str, Any]:
+def _read_fields(source: ListSource, fields: Mapping[str, tuple[Resource, type[Any]]]) -> dict[str, Any]:
     """Return fields of a snapshot by what is listed for each."""
-    return {field: _list(client, resource, item_type) for field, (resource, item_type) in fields.items()}
+    return {field: _list(source, resource, item_type) for field, (resource, item_type) in fields.items()}
 
 
-def _read_groups(client: KubeClient, namespace: str | None = None) -> dict[str, Any]:
+def _read_groups(source: ListSource, namespace: str | None = None) -> dict[str, Any]:
     """Return the fields of a snapshot that say which pods belong together."""
     return {
-        "volcano_jobs": _list(client, VOLCANO_JOBS, VolcanoJob, namespace),
-        "pod_groups": _list_pod_groups(client, namespace),
-        "pod_group_workloads": _list(client, POD_GROUP_WORKLOADS, PodGroupWorkload, namespace),
+        "volcano_jobs": _list(source, VOLCANO_JOBS, VolcanoJob, namespace),
+        "pod_groups": _list_pod_groups(source, namespace),
+        "pod_group_workloads": _list(source, POD_GROUP_WORKLOADS, PodGroupWorkload, namespace),
     }
 
 
-def _read_queues(client: KubeClient, unread: list[SnapshotKind]) -> dict[str, Any]:
+def _read_queues(source: ListSource, unread: list[SnapshotKind]) -> dict[str, Any]:
     """Return the fields of a snapshot that are about queues; notes kinds that may not be listed."""
-    own_queues = _list_gated_queues(client, unread)
+    own_queues = _list_gated_queues(source, unread)
     return {
         "gated_queues": own_queues,
-        "local_queues": _list_of_queues(client, KUEUE_LOCAL_QUEUES, LocalQueue, unread) if own_queues else (),
-        "queue_objects": _list_volcano_queues(client, unread),
+        "local_queues": _list_of_queues(source, KUEUE_LOCAL_QUEUES, LocalQueue, unread) if own_queues else (),
+        "queue_objects": _list_volcano_queues(source, unread),
     }
 
 
@@ -427,57 +400,64 @@ def _unlabelled(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels))
 
 
-def read_gangs(client: KubeClient, namespace: str, own_namespace: str = "") -> Snapshot:
+def read_gangs(source: ListSource, namespace: str, own_namespace: str = "") -> Snapshot:
     """Return the pods of a namespace and the groups they are in, as `read_live_snapshot` does.
 
     Raises a `KubeError`.
     """
-    pods = _believed(_list(client, PODS, Pod, namespace), own_namespace)
-    return Snapshot(pods=pods, **_read_groups(client, namespace))
+    pods = _believed(_list(source, PODS, Pod, namespace), own_namespace)
+    return Snapshot(pods=pods, **_read_groups(source, namespace))
 
 
-def read_siblings(client: KubeClient, pod: Pod) -> Snapshot:
-    """Return the pods of a pod's namespace, its controller, and the Deployment behind that; raises a `KubeError`."""
+def read_siblings(source: ListSource, pod: Pod) -> Snapshot:
+    """Return a pod's controller, the Deployment behind that, and the pods that the last of these selects.
+
+    Raises a `KubeError`. All pods of the namespace are there where no controller is known, or its selector is not read.
+    """
     namespace, workloads = pod.metadata.namespace, []
     owner = pod.controller
     while owner is not None and (resource := _CONTROLLERS.get((owner.api_version, owner.kind))) is not None:
         by_name = f"metadata.name={owner.name}"
-        controllers = client.list(resource, type=Workload, namespace=namespace, field_selector=by_name).items
+        controllers = source.list(resource, type=Workload, namespace=namespace, field_selector=by_name).items
         workloads += [
             msgspec.structs.replace(workload, api_version=resource.api_version, kind=resource.kind)
             for workload in controllers
         ]
         above = (reference for workload in controllers for reference in workload.metadata.owner_references)
         owner = next((reference for reference in above if reference.controller), None)
-    return Snapshot(pods=_list(client, PODS, Pod, namespace), workloads=tuple(workloads))
+    selector = workloads[-1].spec.selector if workloads else None
+    pods = source.list(
+        PODS, type=Pod, namespace=namespace, label_selector=format_selector(selector) if selector else ""
+    ).items
+    return Snapshot(pods=pods, workloads=tuple(workloads))
 
 
-def read_capacity(client: KubeClient) -> Snapshot:
+def read_capacity(source: ListSource) -> Snapshot:
     """Return a snapshot of nodes, pods and reservations: what is free; and of queues.
 
     Raises a `KubeError`. Where a queue has a guarantee, also reads which pods are in it.
     """
-    nodes, pods = _list(client, NODES, Node), _list(client, PODS, Pod)
-    reservations = tuple(map(Reservation.read, _list(client, RESERVATIONS, dict)))
+    nodes, pods = _list(source, NODES, Node), _list(source, PODS, Pod)
+    reservations = tuple(map(Reservation.read, _list(source, RESERVATIONS, dict)))
     unread: list[SnapshotKind] = []
-    queues, own_queues = _list_volcano_queues(client, unread), _list_gated_queues(client, unread)
+    queues, own_queues = _list_volcano_queues(source, unread), _list_gated_queues(source, unread)
     has_guarantees = any(queue.spec.guarantee.resource for queue in queues)
     has_own = any(queue.spec.guarantee.resource for queue in own_queues)
     return Snapshot(
         nodes=nodes,
         pods=pods,
-        namespaces=_list_of_queues(client, NAMESPACES, Namespace, unread) if has_own else (),
+        namespaces=_list_of_queues(source, NAMESPACES, Namespace, unread) if has_own else (),
         reservations=reservations,
-        volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob) if has_guarantees else (),
-        pod_groups=_list_pod_groups(client) if has_guarantees else (),
+        volcano_jobs=_list(source, VOLCANO_JOBS, VolcanoJob) if has_guarantees else (),
+        pod_groups=_list_pod_groups(source) if has_guarantees else (),
         queue_objects=queues,
         gated_queues=own_queues,
-        local_queues=_list_of_queues(client, KUEUE_LOCAL_QUEUES, LocalQueue, unread) if has_own else (),
+        local_queues=_list_of_queues(source, KUEUE_LOCAL_QUEUES, LocalQueue, unread) if has_own else (),
         unread=tuple(unread),
     )
 
 
-def dump_cluster(client: KubeClient, beside: Iterable[ObjectKind] = ()) -> bytes:
+def dump_cluster(source: ListSource, beside: Iterable[ObjectKind] = ()) -> bytes:
     """Return what the planner reads, and what plugins read `beside`, as a `v1` List in JSON.
 
     Objects are as the API server has them, without managed fields.
@@ -486,7 +466,7 @@ def dump_cluster(client: KubeClient, beside: Iterable[ObjectKind] = ()) -> bytes
     kinds = list(SnapshotKind)
     for kind in _WRITTEN:
         try:
-            items += _raw_items(client, kind)
+            items += _raw_items(source, kind)
         except ForbiddenError:
             if kind == LEADER_WORKER_SETS:
                 continue
@@ -495,7 +475,7 @@ def dump_cluster(client: KubeClient, beside: Iterable[ObjectKind] = ()) -> bytes
                 raise
             kinds.remove(left_out)
     listed = {"apiVersion": "v1", "kind": "List", "kinds": kinds, "items": items}
-    if of_plugins := _read_beside(client, beside):
+    if of_plugins := _read_beside(source, beside):
         items += (dict(item) for of_kind in of_plugins.values() for item in of_kind)
         listed |= {"beside": sorted(of_plugins), "readAt": format_timestamp(SystemClock().now())}
     return msgspec.json.encode(listed) + b"\n"
@@ -550,18 +530,18 @@ def _read_bounded(name: str, source: BinaryIO | gzip.GzipFile, likely_bytes: int
     return content.getvalue()
 
 
-def _list(client: KubeClient, resource: Resource, item_type: type[T], namespace: str | None = None) -> tuple[T, ...]:
+def _list(source: ListSource, resource: Resource, item_type: type[T], namespace: str | None = None) -> tuple[T, ...]:
     """Return all objects of a kind.
 
     Returns none of an optional kind that the cluster does not have.
     """
     if resource in _NOT_EVERYWHERE:
-        return _list_first_served(client, (resource,), item_type, namespace)[1]
-    return client.list(resource, type=item_type, namespace=namespace).items
+        return _list_first_served(source, (resource,), item_type, namespace)[1]
+    return source.list(resource, type=item_type, namespace=namespace).items
 
 
 def _list_first_served(
-    client: KubeClient, versions: Iterable[Resource], item_type: type[T], namespace: str | None = None
+    source: ListSource, versions: Iterable[Resource], item_type: type[T], namespace: str | None = None
 ) -> tuple[Resource | None, tuple[T, ...]]:
     """Return the first version of a kind served, with all objects.
 
@@ -569,44 +549,44 @@ def _list_first_served(
     """
     for resource in versions:
         try:
-            objects = client.list(resource, type=item_type, namespace=namespace).items
+            objects = source.list(resource, type=item_type, namespace=namespace).items
         except NotFoundError:
             continue
         return resource, objects
     return None, ()
 
 
-def _list_workloads(client: KubeClient, resource: Resource) -> Iterator[Workload]:
+def _list_workloads(source: ListSource, resource: Resource) -> Iterator[Workload]:
     """Yield workloads with their kind, which a list leaves out."""
-    for workload in _list(client, resource, Workload):
+    for workload in _list(source, resource, Workload):
         yield msgspec.structs.replace(workload, api_version=resource.api_version, kind=resource.kind)
 
 
-def _list_pod_groups(client: KubeClient, namespace: str | None = None) -> tuple[PodGroup, ...]:
+def _list_pod_groups(source: ListSource, namespace: str | None = None) -> tuple[PodGroup, ...]:
     """Return the pod groups of Volcano and of Kubernetes.
 
     Sets the API version and the kind, which a list leaves out.
     """
     pod_groups = []
     for versions in ((VOLCANO_POD_GROUPS,), POD_GROUPS):
-        served, groups = _list_first_served(client, versions, PodGroup, namespace)
+        served, groups = _list_first_served(source, versions, PodGroup, namespace)
         if served is not None:
             pod_groups += [_said_to_be(group, served) for group in groups]
     return tuple(pod_groups)
 
 
-def _list_volcano_queues(client: KubeClient, unread: list[SnapshotKind]) -> tuple[QueueObject, ...]:
+def _list_volcano_queues(source: ListSource, unread: list[SnapshotKind]) -> tuple[QueueObject, ...]:
     head = {"apiVersion": VOLCANO_QUEUES.api_version, "kind": VOLCANO_QUEUES.kind}
-    queues = _list_of_queues(client, VOLCANO_QUEUES, dict, unread)
+    queues = _list_of_queues(source, VOLCANO_QUEUES, dict, unread)
     return tuple(QueueObject.read({**queue, **head}) for queue in queues)
 
 
-def _list_gated_queues(client: KubeClient, unread: list[SnapshotKind]) -> tuple[GatedQueue, ...]:
-    return tuple(map(GatedQueue.read, _list_of_queues(client, QUEUES, dict, unread)))
+def _list_gated_queues(source: ListSource, unread: list[SnapshotKind]) -> tuple[GatedQueue, ...]:
+    return tuple(map(GatedQueue.read, _list_of_queues(source, QUEUES, dict, unread)))
 
 
 def _list_of_queues(
-    client: KubeClient, kind: Resource | tuple[Resource, ...], item_type: type[T], unread: list[SnapshotKind]
+    source: ListSource, kind: Resource | tuple[Resource, ...], item_type: type[T], unread: list[SnapshotKind]
 ) -> tuple[T, ...]:
     """Return the objects of a kind that only questions about queues depend on; notes one that may not be listed.
 
@@ -614,7 +594,7 @@ def _list_of_queues(
     """
     versions = kind if isinstance(kind, tuple) else (kind,)
     try:
-        return _list_first_served(client, versions, item_type)[1]
+        return _list_first_served(source, versions, item_type)[1]
     except ForbiddenError:
         unread.append(_OF_QUEUES[kind])
         return ()
@@ -624,15 +604,15 @@ def _said_to_be(group: PodGroup, resource: Resource) -> PodGroup:
     return msgspec.structs.replace(group, api_version=resource.api_version, kind=resource.kind)
 
 
-def _raw_items(client: KubeClient, kind: Resource | tuple[Resource, ...]) -> Iterator[dict[str, Any]]:
+def _raw_items(source: ListSource, kind: Resource | tuple[Resource, ...]) -> Iterator[dict[str, Any]]:
     """Yield the objects of a kind as a file has them.
 
     A kind that has several versions is given with all of them.
     """
     if isinstance(kind, tuple):
-        resource, items = _list_first_served(client, kind, dict[str, Any])
+        resource, items = _list_first_served(source, kind, dict[str, Any])
     else:
-        resource, items = kind, _list(client, kind, dict[str, Any])
+        resource, items = kind, _list(source, kind, dict[str, Any])
     for item in sorted(items, key=_identity):
         metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
         head = {"apiVersion": resource.api_version, "kind": resource.kind} if resource else {}

@@ -84,6 +84,7 @@ from berth_kube.resources import (
 )
 from berth_kube.retries import NO_RETRIES, Repeatable, RetryPolicy, await_rights, is_missing_right
 from berth_kube.reviews import Access, Subject, review_access, review_token
+from berth_kube.sightings import Sightings, Witness
 from berth_kube.surge import (
     Around,
     Note,
@@ -109,6 +110,7 @@ from berth_kube.surge import (
     why_not_surge,
 )
 from berth_kube.transport import Request
+from berth_kube.watched_lists import ListSource, WatchedLists
 from berth_kube.watching import PROMPT_WATCH, Bookmark, Changed, Listed, Removed, WatchItem
 from berth_kube.yaml_documents import LocatedDocument, locate_documents, read_bounded
 
@@ -187,6 +189,7 @@ __all__ = [
     "Lease",
     "LeaseHolder",
     "LeaseSpec",
+    "ListSource",
     "Listed",
     "Listing",
     "LocatedDocument",
@@ -202,6 +205,7 @@ __all__ = [
     "RetryPolicy",
     "Returned",
     "ServerError",
+    "Sightings",
     "Store",
     "Subject",
     "SurgeEligibility",
@@ -211,6 +215,8 @@ __all__ = [
     "UnreachableError",
     "UntrustedServerError",
     "WatchItem",
+    "WatchedLists",
+    "Witness",
     "await_rights",
     "build_release",
     "build_return",

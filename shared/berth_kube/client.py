@@ -3,6 +3,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
@@ -12,9 +13,21 @@ from urllib3.response import BaseHTTPResponse
 from berth_core import Clock, SystemClock
 from berth_kube.configuration import find_source
 from berth_kube.errors import EVICT, Call, ForbiddenError, KubeError, NotFoundError, UnreachableError
-from berth_kube.listing import AS_DICT, PAGE_SIZE, Listing, Page, T, build_decoders, decode, decode_page, read_all
+from berth_kube.listing import (
+    AS_DICT,
+    PAGE_SIZE,
+    Listing,
+    Page,
+    T,
+    build_decoders,
+    decode,
+    decode_page,
+    read_all,
+    resource_version_of,
+)
 from berth_kube.resources import PODS, Resource
 from berth_kube.retries import CHANCE, Repeatable, RetryPolicy, right_of
+from berth_kube.sightings import Sightings
 from berth_kube.transport import JSON_PATCH, MERGE_PATCH, ConnectionSettings, Query, Request, Transport
 from berth_kube.watching import WatchItem, WatchSettings, follow
 
@@ -130,9 +143,16 @@ class KubeClient:
     """
 
     def __init__(
-        self, transport: Transport, *, settings: ClientSettings | None = None, clock: Clock | None = None
+        self,
+        transport: Transport,
+        *,
+        settings: ClientSettings | None = None,
+        clock: Clock | None = None,
+        sightings: Sightings | None = None,
     ) -> None:
         self.transport = transport
+        self.sightings = sightings or Sightings()
+        """What calls for single objects have shown, shared with the clients made from this one."""
         self._settings = settings or ClientSettings()
         self._clock = clock or SystemClock()
 
@@ -153,12 +173,11 @@ class KubeClient:
 
     def apart(self, connections: int) -> "KubeClient":
         """Return a client with connections of its own: its calls wait for no other's."""
-        return KubeClient(self.transport.apart(connections), settings=self._settings, clock=self._clock)
+        return self._alike(self.transport.apart(connections), self._settings)
 
     def impersonating(self, user: str, connections: int) -> "KubeClient":
         """Return a client, with connections of its own, whose calls are made in the name of a ServiceAccount's user."""
-        transport = self.transport.impersonating(user, connections)
-        return KubeClient(transport, settings=self._settings, clock=self._clock)
+        return self._alike(self.transport.impersonating(user, connections), self._settings)
 
     def within(self, seconds: float) -> "KubeClient":
         """Return a client with a deadline for each call.
@@ -167,7 +186,10 @@ class KubeClient:
         """
         retries = replace(self._settings.retries, deadline_seconds=seconds)
         hurried = replace(self._settings, retries=retries, silence_seconds=seconds)
-        return KubeClient(self.transport, settings=hurried, clock=self._clock)
+        return self._alike(self.transport, hurried)
+
+    def _alike(self, transport: Transport, settings: ClientSettings) -> "KubeClient":
+        return KubeClient(transport, settings=settings, clock=self._clock, sightings=self.sightings)
 
     def ask(self, request: Request, repeatable: Repeatable, read: Callable[[bytes], R]) -> R:
         """Send a request with retries; return what `read` makes of the body.
@@ -215,9 +237,16 @@ class KubeClient:
         """
         return self.ask(request, repeatable, bytes)
 
-    def _object(self, request: Request, repeatable: Repeatable, type_: type[T]) -> T:
-        """Return the object that a request answers with."""
-        return self.ask(request, repeatable, lambda raw: decode(request.call, raw, type_))
+    def _object(self, request: Request, repeatable: Repeatable, type_: type[T], stored_as: Resource | None = None) -> T:
+        """Return the object that a request answers with, which is stored as one of a kind if that is given."""
+
+        def read(raw: bytes) -> T:
+            decoded = decode(request.call, raw, type_)
+            if stored_as is not None and self.sightings.are_awaited:
+                self.sightings.note_version(stored_as, resource_version_of(request.call, msgspec.Raw(raw)))
+            return decoded
+
+        return self.ask(request, repeatable, read)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -225,7 +254,8 @@ class KubeClient:
         """Return one object."""
         call = Call("get", resource.describe(name, namespace=namespace))
         request = Request(call, "GET", resource.path(name, namespace=namespace))
-        return self._object(request, Repeatable.ALWAYS, type)
+        with self._noting_absence(resource, name, namespace):
+            return self._object(request, Repeatable.ALWAYS, type, resource)
 
     def get_version(
         self,
@@ -286,13 +316,16 @@ class KubeClient:
         field_selector: str = "",
         type: type[T] = AS_DICT,
         settings: WatchSettings | None = None,
+        since: Listing[T] | None = None,
+        on_answer: Callable[[], object] = lambda: None,
     ) -> Iterator[WatchItem[T]]:
-        """Yield `Listed` and then every change until `stop` is set; see `watching.follow`.
+        """Yield `Listed` and then every change until `stop` is set, or the changes `since` a list; see `follow`.
 
         Without `settings` the client's own count.
         """
         collection = _Collection(self, resource, namespace, _selectors(label_selector, field_selector), type)
-        return follow(collection, stop=stop, settings=settings or self._settings.watches)
+        settings = settings or self._settings.watches
+        return follow(collection, stop=stop, settings=settings, since=since, on_answer=on_answer)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -318,7 +351,8 @@ class KubeClient:
         call = Call("create", resource.describe(name, namespace=namespace))
         query = [parameter for parameter, is_asked in ((_DRY_RUN, dry_run), (_STRICT, strict)) if is_asked]
         request = Request(call, "POST", resource.path(namespace=namespace), query, _ENCODER.encode(body))
-        return self._object(request, Repeatable.ALWAYS if dry_run else Repeatable.UNLESS_ACTED, type)
+        stored_as = None if dry_run else resource
+        return self._object(request, Repeatable.ALWAYS if dry_run else Repeatable.UNLESS_ACTED, type, stored_as)
 
     def merge_patch(
         self,
@@ -335,7 +369,7 @@ class KubeClient:
         The patch's `metadata.resourceVersion` is a precondition.
         """
         request = _patch_request(MERGE_PATCH, resource, name, body, namespace, subresource)
-        return self._object(request, Repeatable.ALWAYS, type)
+        return self._object(request, Repeatable.ALWAYS, type, resource)
 
     def json_patch(
         self,
@@ -352,7 +386,7 @@ class KubeClient:
         Not repeated after a failure that may have come too late: adding to a list twice is not adding once.
         """
         request = _patch_request(JSON_PATCH, resource, name, operations, namespace, subresource)
-        return self._object(request, Repeatable.UNLESS_ACTED, type)
+        return self._object(request, Repeatable.UNLESS_ACTED, type, resource)
 
     def delete(
         self,
@@ -377,7 +411,17 @@ class KubeClient:
         }
         call = Call("delete", resource.describe(name, namespace=namespace))
         path = resource.path(name, namespace=namespace)
-        self.send(Request(call, "DELETE", path, body=_ENCODER.encode(options)), Repeatable.ALWAYS)
+        with self._noting_absence(resource, name, namespace):
+            self.send(Request(call, "DELETE", path, body=_ENCODER.encode(options)), Repeatable.ALWAYS)
+        self.sightings.note_change(resource, namespace, name)
+
+    @contextmanager
+    def _noting_absence(self, resource: Resource, name: str, namespace: str | None) -> Iterator[None]:
+        try:
+            yield
+        except NotFoundError:
+            self.sightings.note_change(resource, namespace, name)
+            raise
 
     def evict(
         self,
@@ -403,7 +447,10 @@ class KubeClient:
         }
         call = Call(EVICT, PODS.describe(name, namespace=namespace))
         path = PODS.path(name, namespace=namespace, subresource="eviction")
-        self.send(Request(call, "POST", path, body=_ENCODER.encode(body)), Repeatable.ALWAYS)
+        with self._noting_absence(PODS, name, namespace):
+            self.send(Request(call, "POST", path, body=_ENCODER.encode(body)), Repeatable.ALWAYS)
+        if not dry_run:
+            self.sightings.note_change(PODS, namespace, name)
 
 
 def _selectors(label_selector: str, field_selector: str) -> Query:

@@ -9,7 +9,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias
@@ -130,13 +130,21 @@ class WatchSource(Protocol[T]):
         """Return the error of a stream that broke."""
 
 
-def follow(source: WatchSource[T], *, stop: threading.Event, settings: WatchSettings) -> Iterator[WatchItem[T]]:
-    """Yield `Listed`, then every change, until `stop` is set.
+def follow(
+    source: WatchSource[T],
+    *,
+    stop: threading.Event,
+    settings: WatchSettings,
+    since: Listing[T] | None = None,
+    on_answer: Callable[[], object] = lambda: None,
+) -> Iterator[WatchItem[T]]:
+    """Yield `Listed`, then every change, until `stop` is set; with a list that the caller has, the changes `since` it.
 
-    It ends within a quarter of a second after that. Raises the KubeError of the first list if it is permanent (no such
-    kind, no right); later errors are retried.
+    It ends within a quarter of a second after that. Raises the KubeError of the first list, or of the first connection
+    after the caller's list, if it is permanent (no such kind, no right, too old); later errors are retried. Calls
+    `on_answer` whenever the server shows that the watch is alive.
     """
-    feed = _Feed(source, settings)
+    feed = _Feed(source, settings, since, on_answer)
     threading.Thread(target=feed.run, name=f"watch {source.call.target}", daemon=True).start()
     try:
         while not stop.is_set():
@@ -157,18 +165,26 @@ class _Feed(Generic[T]):
     The error that ends it goes there too.
     """
 
-    def __init__(self, source: WatchSource[T], settings: WatchSettings) -> None:
+    def __init__(
+        self,
+        source: WatchSource[T],
+        settings: WatchSettings,
+        since: Listing[T] | None = None,
+        on_answer: Callable[[], object] = lambda: None,
+    ) -> None:
         self.items: queue.Queue[WatchItem[T] | BaseException] = queue.Queue(_QUEUED_ITEMS)
         self._source = source
         self._settings = settings
         self._abandoned = threading.Event()
         self._stream_lock = threading.Lock()
         self._stream: BaseHTTPResponse | None = None
-        self._resource_version = ""  # "": list first
-        self._highest_version = 0
+        self._on_answer = on_answer
+        self._resource_version = "" if since is None else since.resource_version  # "": list first
+        self._highest_version = version_number(self._resource_version)
         self._in_vain_seconds = 0.0
         """How long watches in a row were open that brought nothing."""
-        self._listed = False
+        self._begun = False
+        """Whether the server has let it list or watch."""
         self._failures = 0
 
     def run(self) -> None:
@@ -202,7 +218,7 @@ class _Feed(Generic[T]):
             if self._abandoned.is_set():
                 return
             if isinstance(error, PermanentError):
-                if not self._listed:
+                if not self._begun:
                     raise
                 self._resource_version = ""
             self._wait_after(error)
@@ -231,7 +247,7 @@ class _Feed(Generic[T]):
         is_restored, self._highest_version = version < self._highest_version, version
         self._emit(Listed(listing.items, listing.resource_version, listing.began, is_restored))
         self._resource_version = listing.resource_version
-        self._listed = True
+        self._begun = True
 
     def _follow_stream(self) -> None:
         """Follow one connection until the server ends it.
@@ -239,10 +255,13 @@ class _Feed(Generic[T]):
         Raises a KubeError after another end.
         """
         stream = self._open()
+        self._on_answer()
         started, items_seen = time.monotonic(), 0
         try:
             for line in self._lines(stream):
+                self._on_answer()
                 self._handle(line)
+                self._begun = True
                 self._failures = 0
                 items_seen += 1
         finally:

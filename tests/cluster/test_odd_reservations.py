@@ -28,6 +28,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.controller.status_controller import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.metrics import PolicyMetrics
+from berth_descheduler.picture import Picture
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
 from berth_descheduler.snapshots import dump_cluster, read_live_snapshot
@@ -279,7 +280,7 @@ def create_raw(client: KubeClient, resource: Resource, body: dict[str, Any], *, 
 
 def fail_unread_plans(client: KubeClient) -> None:
     """Do once what the service does beside its runs."""
-    office = ServiceContext(client, SystemClock(), RunDefaults(), installed_plugins(), plan_retention=None)
+    office = ServiceContext(client, SystemClock(), RunDefaults(), installed_plugins(), None, Picture(client, ""))
     bells = WakeUp()
     with PolicyStore(office, bells) as book:
         assert book.wait(lambda: False)

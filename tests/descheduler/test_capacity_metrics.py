@@ -31,6 +31,7 @@ from berth_descheduler.metrics import (
 )
 from berth_descheduler.options.policy import capacity_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
+from berth_descheduler.picture import Picture
 from berth_descheduler.planner.queue_guarantees import measure_queues
 from berth_descheduler.planner.stranded_capacity import CapacityShape, read_shape, report_capacity
 from berth_kube.errors import ServerError
@@ -143,7 +144,7 @@ def test_the_meter_measures_at_once_and_reads_five_lists() -> None:
     cluster, registry = fragmented_cluster(), CollectorRegistry()
     settings = CapacitySettings(every_seconds=3600.0)
 
-    with CapacityMeter(cluster, FakeClock(), CapacityMetrics(registry), settings):  # type: ignore[arg-type]
+    with CapacityMeter(Picture(cluster, "berth-system"), FakeClock(), CapacityMetrics(registry), settings):  # type: ignore[arg-type]
         eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=60)
 
     assert lists(cluster) == ["nodes", "pods", "reservations", "volcanoqueues", "queues"]
@@ -154,7 +155,7 @@ def test_the_meter_goes_on_after_an_error() -> None:
     cluster.faults["list pods"] = [ServerError(call("list", PODS, ""), failure(500, "down"))]
     settings = CapacitySettings(every_seconds=0.02)
 
-    with CapacityMeter(cluster, FakeClock(), CapacityMetrics(registry), settings):  # type: ignore[arg-type]
+    with CapacityMeter(Picture(cluster, "berth-system"), FakeClock(), CapacityMetrics(registry), settings):  # type: ignore[arg-type]
         eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=60)
 
     assert lists(cluster)[:2] == ["nodes", "pods"]
@@ -164,7 +165,7 @@ def test_a_meter_that_is_to_measure_never_reads_nothing() -> None:
     cluster, before = fragmented_cluster(), set(threading.enumerate())
 
     with CapacityMeter(
-        cluster,  # type: ignore[arg-type]
+        Picture(cluster, "berth-system"),  # type: ignore[arg-type]
         FakeClock(),
         CapacityMetrics(CollectorRegistry()),
         CapacitySettings(every_seconds=None),

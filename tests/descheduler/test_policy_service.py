@@ -16,12 +16,13 @@ from berth_core.clock import SystemClock, format_timestamp
 from berth_core.migration_plans import MigrationPlan, MoveMethod, PlanPhase, RunMode
 from berth_core.names import LEADER_LEASE, scheduled_plan_name
 from berth_core.policies import VALID, DeschedulerPolicy
-from berth_descheduler import snapshots
+from berth_descheduler import picture
 from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.plans import requests as plan_requests
 from berth_descheduler.migration.plans.looked_at import LookedAt
+from berth_descheduler.picture import Picture
 from berth_descheduler.plugins import NodeDrain
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
@@ -51,6 +52,7 @@ class Replica:
             defaults,
             installed_plugins(),
             plan_retention=timedelta(hours=2),
+            picture=Picture(cluster, "berth-system"),  # type: ignore[arg-type]
         )
         self.server = LeaderElector(context, self.metrics, self.stop)
         self.thread = threading.Thread(target=self.server.serve, name=name)
@@ -285,7 +287,7 @@ def test_a_run_that_fails_is_told_and_not_tried_again_at_once(cluster: FakeClust
 
 
 def test_a_mistake_with_one_policy_ends_no_service(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "read_live_snapshot", mistaken)
+    monkeypatch.setattr(picture, "read_live_snapshot", mistaken)
     put(cluster, trigger={"interval": "1h"})
     with serving(cluster) as replica:
         eventually("it is told", has_run(cluster), seconds=LONG)

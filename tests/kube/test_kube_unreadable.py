@@ -21,6 +21,7 @@ from berth_descheduler.api.reads import read_plans, read_policies
 from berth_descheduler.controller.status_controller import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.metrics import PolicyMetrics
+from berth_descheduler.picture import Picture
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import PolicyError, RunDefaults
 from berth_descheduler.report.stored_plans import PlanHead
@@ -398,7 +399,7 @@ def test_the_service_ends_a_plan_and_refuses_a_policy_of_which_it_can_read_the_n
     policy_path = DESCHEDULER_POLICIES.path("deep-policy", subresource="status")
     server.on("PATCH", plan_path, Answer(nested_json(named(DEEP_PLAN, "deep-plan"))))
     server.on("PATCH", policy_path, Answer(nested_json(named(DEEP_POLICY, "deep-policy"))))
-    office = ServiceContext(client, SystemClock(), RunDefaults(), installed_plugins(), plan_retention=None)
+    office = ServiceContext(client, SystemClock(), RunDefaults(), installed_plugins(), None, Picture(client, ""))
     bells = WakeUp()
     with PolicyStore(office, bells) as book:
         assert book.wait(lambda: False)

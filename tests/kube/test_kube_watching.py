@@ -339,3 +339,23 @@ def test_nothing_is_lost_when_the_reader_is_slow(client: KubeClient, server: Scr
 
 def test_after_a_long_outage_a_watch_is_tried_again_every_few_seconds() -> None:
     assert WatchSettings().backoff.wait_seconds(1000, draw=lambda: 0.0) == 5
+
+
+# --- since a list ---------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_since_a_list_begins_with_the_changes(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page(pod("a", 3))).on("WATCH", PATH, Stream([added("b", 11)]))
+    listing, stop, answers = client.list(PODS, type=Pod), threading.Event(), []
+    items = client.watch(PODS, type=Pod, stop=stop, since=listing, on_answer=lambda: answers.append(1))
+    assert said(next(items)) == "added b"
+    stop.set()
+    assert list(items) == []
+    assert (watch_versions(server), len(server.requests("GET", PATH)), len(answers)) == (["10"], 1, 2)
+
+
+def test_a_watch_since_a_list_that_is_refused_at_first_ends(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page()).on("WATCH", PATH, refusal(403, "Forbidden", "may not watch"))
+    listing = client.list(PODS, type=Pod)
+    with pytest.raises(ForbiddenError):
+        next(client.watch(PODS, type=Pod, stop=threading.Event(), since=listing))

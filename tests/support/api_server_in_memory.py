@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Self, cast
@@ -31,6 +32,7 @@ from berth_kube.errors import (
 )
 from berth_kube.listing import Listing
 from berth_kube.resources import MIGRATION_PLANS, PODS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES, Resource
+from berth_kube.sightings import Sightings
 from berth_kube.watching import Changed, Listed, Removed, WatchSettings
 from builders import NOON_TEXT
 from json_patches import apply
@@ -116,6 +118,7 @@ class ApiServerInMemory:
     """What was written under each resourceVersion, of plans."""
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     watchers: list[_Watcher] = field(default_factory=list)
+    sightings: Sightings = field(default_factory=Sightings, repr=False)
 
     @property
     def server_url(self) -> str:
@@ -162,8 +165,8 @@ class ApiServerInMemory:
 
     def get(self, resource: Resource, name: str, *, namespace: str | None = None, type: Any = dict) -> Any:
         self._called("get", resource, name)
-        with self.lock:
-            return decoded(self._find(resource, name, namespace), type)
+        with self.lock, self._noting_absence(resource, namespace, name):
+            return self._seen(resource, self._find(resource, name, namespace), type)
 
     def get_version(self, resource: Resource, name: str, resource_version: str, *, type: Any = dict, **_: Any) -> Any:
         self._called("list", resource, f"metadata.name={name}")
@@ -199,6 +202,8 @@ class ApiServerInMemory:
         field_selector: str = "",
         type: Any = dict,
         settings: WatchSettings | None = None,
+        since: Listing[Any] | None = None,
+        on_answer: Callable[[], object] = lambda: None,
     ) -> Iterator[Any]:
         del settings  # there are no connections
         plural, selects = kept_as(resource), selector(namespace, label_selector, field_selector)
@@ -207,8 +212,11 @@ class ApiServerInMemory:
             listed = tuple(decoded(raw, type) for raw in self.objects[plural].values() if selects(raw))
             version = str(self.version)
             self.watchers.append(watcher)
-        yield Listed(listed, version)
+        on_answer()
+        if since is None or since.resource_version != version:  # what has changed since then is not kept
+            yield Listed(listed, version)
         while not stop.is_set():
+            on_answer()
             try:
                 at, event = watcher.events.get(timeout=_POLL_SECONDS)
             except queue.Empty:
@@ -238,7 +246,7 @@ class ApiServerInMemory:
                 return decoded(self.on_dry_run(copied(raw)), type)
             raw["metadata"] |= {"uid": f"uid-{name}-{self.version}", "creationTimestamp": self.now()}
             stored = self._store(kept_as(resource), raw, may_add=True)
-            answer = decoded(stored, type)
+            answer = self._seen(resource, stored, type)
         self.react_to_creation(resource, stored)
         return answer
 
@@ -262,7 +270,7 @@ class ApiServerInMemory:
                 old["metadata"]["resourceVersion"],
             ):
                 raise _refusal(ConflictError, "patch", resource, name, "the object has been modified")
-            return decoded(self._change(resource, old, merged(old, body), subresource), type)
+            return self._seen(resource, self._change(resource, old, merged(old, body), subresource), type)
 
     def json_patch(
         self,
@@ -281,7 +289,7 @@ class ApiServerInMemory:
                 new = apply(operations, old)
             except LookupError:
                 raise _refusal(InvalidObjectError, "patch", resource, name, "a test failed") from None
-            return decoded(self._change(resource, old, new, subresource), type)
+            return self._seen(resource, self._change(resource, old, new, subresource), type)
 
     def delete(
         self,
@@ -295,7 +303,8 @@ class ApiServerInMemory:
         **_: Any,
     ) -> None:
         self._called("delete", resource, name)
-        with self.lock:
+        with self.lock, self._noting_absence(resource, namespace, name):
+            self.sightings.note_change(resource, namespace, name)
             raw = self._find(resource, name, namespace)
             self._require("delete", resource, raw, uid, resource_version)
             lingers = self.pods_linger and resource is PODS and raw["spec"].get("nodeName") and grace_seconds != 0
@@ -307,7 +316,8 @@ class ApiServerInMemory:
 
     def evict(self, namespace: str, name: str, *, uid: str, resource_version: str | None = None, **_: Any) -> None:
         self._called("evict", PODS, name)
-        with self.lock:
+        with self.lock, self._noting_absence(PODS, namespace, name):
+            self.sightings.note_change(PODS, namespace, name)
             pod = self._find(PODS, name, namespace)
             self._require("evict", PODS, pod, uid, resource_version)
             self.end_evicted(pod)
@@ -340,6 +350,19 @@ class ApiServerInMemory:
             return self.objects[kept_as(resource)][namespace or "", name]
         except KeyError:
             raise _refusal(NotFoundError, "get", resource, name, "not found") from None
+
+    def _seen(self, resource: Resource, raw: Raw, type_: Any) -> Any:
+        """Return an object as a call shows it."""
+        self.sightings.note_version(resource, raw["metadata"].get("resourceVersion", ""))
+        return decoded(raw, type_)
+
+    @contextmanager
+    def _noting_absence(self, resource: Resource, namespace: str | None, name: str) -> Iterator[None]:
+        try:
+            yield
+        except NotFoundError:
+            self.sightings.note_change(resource, namespace, name)
+            raise
 
     def _require(self, verb: str, resource: Resource, raw: Raw, uid: str | None, version: str | None) -> None:
         """Refuse a deletion whose preconditions do not hold."""

@@ -9,6 +9,7 @@ from typing import Final
 from berth_core import Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, Snapshot, SnapshotKind
 from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.picture import Picture
 from berth_descheduler.planner import CapacityShape, QueueCapacity, measure_queues, report_capacity
 from berth_descheduler.report import (
     Capacity,
@@ -23,7 +24,6 @@ from berth_descheduler.report import (
     list_plan,
     list_policies,
 )
-from berth_descheduler.snapshots import Picture
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, KubeClient
 
 _PLANS_PER_PAGE: Final = 20

@@ -20,7 +20,6 @@ from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
 from berth_descheduler.migration.plans.leases import leader_lease, run_lease
 from berth_descheduler.registry import EVERY_CAPABILITY
-from berth_descheduler.snapshots import Picture
 
 _LOG = structlog.get_logger(__name__)
 _TRY_SECONDS: Final = 2.0
@@ -102,11 +101,10 @@ class LeaderElector:
 
     def _serve(self, store: PolicyStore, wake_up: WakeUp) -> None:
         status_controller = StatusController(self._context, store, self._metrics, wake_up.event())
-        client, own_namespace = self._context.client, self._context.defaults.cycle.namespace
         leading = Leading(
-            client=client,
+            client=self._context.client,
             clock=self._context.clock,
-            picture=Picture(client, own_namespace),
+            picture=self._context.picture,
             known_policies=store.known,
             known_plans=store.plans,
             show_kept_nodes=self._metrics.keep_nodes,

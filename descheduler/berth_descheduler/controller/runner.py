@@ -53,7 +53,6 @@ from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.policy import PolicyError, PolicyRun, asked_drain, choose_plan_settings, requested_drain_settings
 from berth_descheduler.settings import CycleSettings, FreedNodes
-from berth_descheduler.snapshots import Picture
 from berth_descheduler.telemetry import PolicyEventReason
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, LeaseHolder, NotFoundError, released_pods
 from berth_service.process import release_memory
@@ -254,7 +253,12 @@ class Runner:
         _LOG.info(telemetry.POLICY_RUN, **keys)
         # Plans that other runs left are work of their own, by their own policies: none is carried on beside this one.
         context = CycleContext(
-            self._context.client, self._context.clock, self._metrics, stop, settings_of_plan=lambda _: None
+            self._context.client,
+            self._context.clock,
+            self._metrics,
+            stop,
+            settings_of_plan=lambda _: None,
+            picture=self._context.picture,
         )
         cycle = Cycle(context, settings, assignment.planner, self._lease)
         name = assignment.plan.metadata.name if assignment.plan else settings.plan_name
@@ -348,7 +352,6 @@ class Runner:
             finally:
                 self._lease.release()
         client, policies = self._context.client, self._store.known()
-        own_namespace = self._context.defaults.cycle.namespace
         sweep_cooling_nodes(client, self._context.clock, nodes)
 
         def wanted(mark: FreedMark) -> FreedNodes:
@@ -359,7 +362,7 @@ class Runner:
             client, self._context.clock, self._store.plans(), end_seconds=waits.end_seconds, wanted=wanted
         ):
             self._metrics.nodes_freed(freed_nodes)
-        sweep_freed_nodes(client, nodes, Picture(client, own_namespace).snapshot, wanted, self._whereabouts)
+        sweep_freed_nodes(client, nodes, self._context.picture.snapshot, wanted, self._whereabouts)
 
 
 def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:

@@ -13,6 +13,7 @@ from berth_core import BerthError, Clock, DeschedulerPolicy, InputError, Migrati
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import ParsedPolicy
 from berth_descheduler.migration.plans.events import announce
+from berth_descheduler.picture import Picture
 from berth_descheduler.plugins import PluginRegistry
 from berth_descheduler.policy import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.telemetry import PolicyEventReason
@@ -46,6 +47,9 @@ class ServiceContext:
 
     plan_retention: timedelta | None
     """How long plans of no policy are kept when they are over; None: for ever."""
+
+    picture: Picture
+    """The cluster, as runs and the work beside them see it."""
 
     def read(self, policy: DeschedulerPolicy) -> ParsedPolicy:
         """Return a policy with its run or what is wrong with it."""

@@ -461,4 +461,4 @@ def capacity_settings(options: dict[str, Any]) -> "CapacitySettings":
         shapes = tuple(map(read_shape, options["fragmentation_shape"]))
     except InputError as error:
         raise InputError(_SHAPE_OPTION, error.value, error.expected) from error
-    return CapacitySettings(every_seconds=seconds_between, shapes=shapes, namespace=options["namespace"])
+    return CapacitySettings(every_seconds=seconds_between, shapes=shapes)

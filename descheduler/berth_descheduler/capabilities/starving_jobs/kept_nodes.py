@@ -6,6 +6,7 @@ enables `StarvingJobs`, nothing is left of one and no plan of it has gone on, it
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Final
 
 import structlog
@@ -59,6 +60,9 @@ class KeptNodes:
         self._client, self._clock, self._picture = leading.client, leading.clock, leading.picture
         self._known_policies, self._known_plans = leading.known_policies, leading.known_plans
         self._show_kept_nodes = leading.show_kept_nodes
+        self._watch = ExitStack()
+        """Has the cluster watched while Reservations are there."""
+        self._is_watching = False
         self._known_left = True
         """Whether Reservations of an earlier time may be there."""
         self._seen_plans: frozenset[tuple[str, str]] = frozenset()
@@ -82,6 +86,7 @@ class KeptNodes:
             ends_at = self._clock.monotonic() + pause
             while not over() and self._clock.monotonic() < ends_at:
                 stop.wait(_LOOK_SECONDS)
+        self._watch_while(needed=False)
 
     def pass_once(self) -> None:
         """Look once at what is kept for starving jobs, and act."""
@@ -99,6 +104,7 @@ class KeptNodes:
         reservations = [Reservation.read(raw_reservation) for raw_reservation in raw_reservations]
         self._known_left = bool(reservations)
         self._show_kept_nodes(0)
+        self._watch_while(needed=bool(reservations))
         if not reservations:
             self._passes, self._told = {}, frozenset()
             return
@@ -106,6 +112,13 @@ class KeptNodes:
         self._show_kept_nodes(len(standing_fences(snapshot)))
         self._release(reservations, snapshot, policies)
         self._tell(snapshot)
+
+    def _watch_while(self, *, needed: bool) -> None:
+        if needed and not self._is_watching:
+            self._watch.enter_context(self._picture.watched())
+        elif not needed and self._is_watching:
+            self._watch.close()
+        self._is_watching = needed
 
     # --- Reservations -------------------------------------------------------------------------------------------------
 

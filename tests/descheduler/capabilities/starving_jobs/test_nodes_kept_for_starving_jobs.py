@@ -18,10 +18,10 @@ from berth_core.policies import DeschedulerPolicy, DeschedulerPolicySpec
 from berth_descheduler.capabilities.starving_jobs.kept_nodes import KeptNodes
 from berth_descheduler.capability import Leading
 from berth_descheduler.controller.decisions import ParsedPolicy
+from berth_descheduler.picture import Picture
 from berth_descheduler.plugins import PluginRegistry
 from berth_descheduler.plugins.registry import OWN_PLUGINS
 from berth_descheduler.policy import PolicyError, PolicyRun, RunDefaults, read_policy
-from berth_descheduler.snapshots import Picture
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from builders import FakeClock, meta

@@ -1,0 +1,262 @@
+"""Lists that are read once and then kept by watches: a later question costs what has changed.
+
+An answer is never older than what the same client has written or read of single objects. A kind whose watch is silent,
+failed, or behind that for too long is listed anew, and raises what a list raises.
+"""
+
+# ruff: noqa: A002 - `type` is what a caller passes, as in the client
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, Final, Generic, Protocol, TypeAlias
+
+from berth_core import BerthError, ObjectMeta
+from berth_kube.client import KubeClient
+from berth_kube.informer import Informer, stop_informers
+from berth_kube.listing import AS_DICT, Listing, T, version_number
+from berth_kube.resources import NODES, PODS, RESERVATIONS, Resource
+from berth_kube.watching import PROMPT_WATCH, Bookmark, Changed, Listed, Removed, WatchItem, WatchSettings
+
+_BEHIND_SECONDS: Final = 2.0
+"""How long a watch may be behind what a call has shown."""
+
+_RETURN_SECONDS: Final = 15.0
+"""Within which a watch that was cut answers again, beyond its longest silence."""
+
+_JOIN_SECONDS: Final = 1.0
+_PROMPT: Final = frozenset({PODS, NODES, RESERVATIONS})
+"""What decides where there is room."""
+
+_Key: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+
+
+class ListSource(Protocol):
+    """Where whole kinds and single objects are read from."""
+
+    def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        type: type[T] = AS_DICT,
+    ) -> Listing[T]:
+        """Return all objects that the selectors match; raises a KubeError."""
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None, type: type[T] = AS_DICT) -> T:
+        """Return one object; raises a KubeError."""
+
+
+class WatchedLists:
+    """Keeps each kind that is listed as a whole; thread-safe.
+
+    It is a `ListSource`, and a context manager: the memory is given back at its end.
+    """
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[Resource, Any], _WatchedKind[Any]] = {}
+        self._kind_locks: dict[tuple[Resource, Any], threading.Lock] = {}
+        self._is_closed = False
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None, type: type[T] = AS_DICT) -> T:
+        """Return one object as it is now; raises a KubeError."""
+        return self._client.get(resource, name, namespace=namespace, type=type)
+
+    def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        type: type[T] = AS_DICT,
+    ) -> Listing[T]:
+        """Return all objects of a kind, in no particular order; what a selector matches is read from the server.
+
+        Raises a KubeError.
+        """
+        if namespace or label_selector or field_selector:
+            return self._client.list(
+                resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, type=type
+            )
+        key = (resource, type)
+        with self._lock:
+            kind_lock = self._kind_locks.setdefault(key, threading.Lock())
+        with kind_lock:
+            if (kind := self._kinds.get(key)) is not None:
+                if (items := kind.current_items()) is not None:
+                    return Listing(items, "")
+                self._drop(key)
+            kind = _WatchedKind(self._client, resource, type)
+            listing = kind.begin()
+            with self._lock:
+                if not self._is_closed:
+                    self._kinds[key] = kind
+                    return listing
+            kind.stop()
+            return listing
+
+    def close(self) -> None:
+        """Stop all watches, and forget what they have brought."""
+        with self._lock:
+            kinds, self._kinds, self._is_closed = tuple(self._kinds.values()), {}, True
+        for kind in kinds:
+            kind.ask_to_stop()
+        for kind in kinds:
+            kind.stop()
+
+    def _drop(self, key: tuple[Resource, Any]) -> None:
+        with self._lock:
+            kind = self._kinds.pop(key, None)
+        if kind is not None:
+            kind.stop()
+
+
+class _WatchedKind(Generic[T]):
+    """All objects of one kind since one list."""
+
+    def __init__(self, client: KubeClient, resource: Resource, item_type: type[T]) -> None:
+        self.resource = resource
+        self._client = client
+        self._item_type = item_type
+        self._settings = PROMPT_WATCH if resource in _PROMPT else WatchSettings()
+        self._is_current = threading.Condition()
+        self._items: dict[_Key, T] = {}
+        self._version = 0
+        """The highest resourceVersion that the list and the watch have brought."""
+        self._awaited_version = 0
+        self._outdated: dict[_Key, str] = {}
+        """By object the resourceVersion that is over, as calls have shown; "" before the list is there."""
+        self._answered_at = time.monotonic()
+        self._has_failed = False
+        self._informer: Informer[T] | None = None
+        self._until_stopped = ExitStack()
+
+    def begin(self) -> Listing[T]:
+        """List all objects and begin to watch them; raises a KubeError."""
+        self._until_stopped.enter_context(self._client.sightings.shown_to(self))
+        try:
+            listing = self._client.list(self.resource, type=self._item_type)
+        except BaseException:
+            self._until_stopped.close()
+            raise
+        self._put_all(listing.items, listing.resource_version)
+        self._answered()
+        self._informer = Informer(
+            self.resource.plural,
+            lambda stop: self._client.watch(
+                self.resource,
+                type=self._item_type,
+                stop=stop,
+                settings=self._settings,
+                since=listing,
+                on_answer=self._answered,
+            ),
+            self._apply,
+            self._fail,
+        )
+        self._informer.start()
+        return listing
+
+    def ask_to_stop(self) -> None:
+        if self._informer is not None:
+            self._informer.stop()
+
+    def stop(self) -> None:
+        self._until_stopped.close()
+        if self._informer is not None:
+            stop_informers((self._informer,), _JOIN_SECONDS)
+
+    def current_items(self) -> tuple[T, ...] | None:
+        """Return all objects, None where they have to be listed anew."""
+        with self._is_current:
+            is_current = self._is_current.wait_for(lambda: self._has_failed or self._is_up_to_date(), _BEHIND_SECONDS)
+            silent_seconds = time.monotonic() - self._answered_at
+            is_watched = self._informer is not None and self._informer.is_alive
+            if self._has_failed or not is_current or not is_watched or silent_seconds > self._longest_silence_seconds:
+                return None
+            return tuple(self._items.values())
+
+    @property
+    def _longest_silence_seconds(self) -> float:
+        return self._settings.silence_seconds + _RETURN_SECONDS
+
+    def _is_up_to_date(self) -> bool:
+        if self._version < self._awaited_version:
+            return False
+        for key, version in tuple(self._outdated.items()):
+            item = self._items.get(key)
+            if item is not None and _version_of(item) == version:
+                return False
+            del self._outdated[key]
+        return True
+
+    # --- what calls show ----------------------------------------------------------------------------------------------
+
+    def await_version(self, resource_version: str) -> None:
+        with self._is_current:
+            self._awaited_version = max(self._awaited_version, version_number(resource_version))
+
+    def await_change(self, namespace: str | None, name: str) -> None:
+        key = (namespace or "", name)
+        with self._is_current:
+            item = self._items.get(key)
+            if item is not None or self._informer is None:
+                self._outdated[key] = "" if item is None else _version_of(item)
+
+    # --- what the watch brings ----------------------------------------------------------------------------------------
+
+    def _apply(self, event: WatchItem[T]) -> None:
+        with self._is_current:
+            match event:
+                case Listed(items, resource_version):
+                    self._put_all(items, resource_version)
+                case Changed(item):
+                    self._items[_key_of(item)] = item
+                    self._version = max(self._version, version_number(_version_of(item)))
+                case Removed(item):
+                    self._items.pop(_key_of(item), None)
+                    self._version = max(self._version, version_number(_version_of(item)))
+                case Bookmark(resource_version):
+                    self._version = max(self._version, version_number(resource_version))
+            self._is_current.notify_all()
+
+    def _put_all(self, items: tuple[T, ...], resource_version: str) -> None:
+        with self._is_current:
+            self._items = {_key_of(item): item for item in items}
+            self._version = version_number(resource_version)
+            for key, version in self._outdated.items():
+                if not version and key in self._items:
+                    self._outdated[key] = _version_of(self._items[key])
+
+    def _answered(self) -> None:
+        self._answered_at = time.monotonic()
+
+    def _fail(self, _error: BerthError) -> None:
+        with self._is_current:
+            self._has_failed = True
+            self._is_current.notify_all()
+
+
+def _key_of(item: object) -> _Key:
+    if isinstance(item, Mapping):
+        return item["metadata"].get("namespace") or "", item["metadata"]["name"]
+    metadata = _metadata_of(item)
+    return metadata.namespace, metadata.name
+
+
+def _version_of(item: object) -> str:
+    if isinstance(item, Mapping):
+        return item["metadata"].get("resourceVersion") or ""
+    return _metadata_of(item).resource_version
+
+
+def _metadata_of(item: object) -> ObjectMeta:
+    metadata: ObjectMeta = item.metadata  # type: ignore[attr-defined]  # every object has it
+    return metadata

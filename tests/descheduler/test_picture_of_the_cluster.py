@@ -1,0 +1,117 @@
+"""The picture of the cluster while it is watched, beside one that lists the cluster for each question."""
+
+import threading
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import yaml
+
+from berth_descheduler.cycle import Cycle, CycleContext
+from berth_descheduler.outcome import SilentObserver, Verdict
+from berth_descheduler.picture import Picture
+from berth_descheduler.snapshots import read_live_snapshot
+from berth_kube.listing import Listing
+from berth_kube.resources import NODES, PDBS, PODS, Resource
+from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock
+from descheduler.fake_cluster import FakeCluster, fragmented_cluster, pod
+
+OWN = "berth-system"
+RULES = Path(__file__).parents[2] / "helm/berth/files/descheduler-rules.yaml"
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return fragmented_cluster()
+
+
+@pytest.fixture
+def picture(cluster: FakeCluster) -> Picture:
+    return Picture(cluster.as_client(), OWN)
+
+
+def times_listed(cluster: FakeCluster) -> int:
+    """Return how often all pods were listed."""
+    return cluster.calls.count("list pods ")
+
+
+def test_a_watched_picture_is_the_listed_one_and_is_read_once(cluster: FakeCluster, picture: Picture) -> None:
+    with picture.watched():
+        assert picture.snapshot() == read_live_snapshot(cluster.as_client(), OWN)
+        cluster.merge_patch(NODES, cluster.raw(NODES)[0]["metadata"]["name"], {"spec": {"unschedulable": True}})
+        cluster.create(PODS, pod("late", "late", "", cpu="1"))
+        cluster.delete(PODS, "web-1", namespace="shop")
+        budget = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"minAvailable": 1}}
+        cluster.create(PDBS, budget, namespace="default")
+        listed_before = times_listed(cluster)
+        snapshot, capacity = picture.snapshot(), picture.capacity()
+        assert times_listed(cluster) == listed_before
+        assert snapshot == read_live_snapshot(cluster.as_client(), OWN)
+    assert capacity == picture.capacity()
+
+
+@pytest.mark.parametrize("watches", [True, False])
+def test_what_nobody_watches_is_listed_for_each_question(
+    cluster: FakeCluster, picture: Picture, *, watches: bool
+) -> None:
+    with picture.watched() if watches else nullcontext():
+        picture.snapshot()
+    before = times_listed(cluster)
+    picture.snapshot()
+    assert times_listed(cluster) == before + 1
+    assert not cluster.sightings.are_awaited
+
+
+def test_the_picture_is_watched_until_the_last_one_has_ended(cluster: FakeCluster, picture: Picture) -> None:
+    with picture.watched():
+        with picture.watched():
+            picture.snapshot()
+        picture.snapshot()
+    assert times_listed(cluster) == 1
+
+
+def run(cluster: FakeCluster, picture: Picture | None) -> Verdict:
+    context = CycleContext(cluster.as_client(), BriskClock(), SilentObserver(), threading.Event(), picture=picture)
+    return Cycle(context, SETTINGS, PLANNER).run().verdict
+
+
+def test_a_run_reads_the_cluster_once(cluster: FakeCluster, picture: Picture) -> None:
+    assert run(cluster, picture) is Verdict.CARRIED_OUT
+    assert times_listed(cluster) == 1
+
+
+def test_a_run_that_watches_leaves_what_one_that_lists_does(cluster: FakeCluster, picture: Picture) -> None:
+    run(cluster, picture)
+    listed = fragmented_cluster()
+    run(listed, None)
+    assert places(cluster) == places(listed)
+
+
+def places(cluster: FakeCluster) -> set[tuple[str, str]]:
+    """Return pods, by the names that they had at first, with their nodes."""
+    return {(raw["metadata"]["name"].partition(".")[0], raw["spec"]["nodeName"]) for raw in cluster.raw(PODS)}
+
+
+class NamesKinds:
+    """A cluster without anything, which keeps what was listed."""
+
+    def __init__(self) -> None:
+        self.listed: set[Resource] = set()
+
+    def list(self, resource: Resource, **_: object) -> Listing[object]:
+        self.listed.add(resource)
+        return Listing((), "")
+
+
+def test_the_descheduler_may_watch_what_it_plans_on() -> None:
+    source = NamesKinds()
+    read_live_snapshot(source)  # type: ignore[arg-type]
+    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["clusterRules"]
+    watched = {
+        (group, plural)
+        for rule in rules
+        if {"list", "watch"} <= set(rule["verbs"])
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+    }
+    assert {(resource.group, resource.plural) for resource in source.listed} - watched == set()
