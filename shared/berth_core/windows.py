@@ -58,6 +58,8 @@ class WindowReason(StrEnum):
     """Sufficient: what is idle at the start holds every slot."""
     IDLE_INSUFFICIENT = "IdleInsufficient"
     """Not sufficient: what is idle at the start does not hold every slot; the message has the numbers."""
+    FENCE_LIMIT = "FenceLimit"
+    """Not sufficient: as many nodes are fenced as may be; the message names the limit."""
     NO_MOVES = "NoMoves"
     """Not sufficient: pods may be moved off the chosen nodes, and no policy does so."""
     AWAITING_APPROVAL = "PlansAwaitApproval"

@@ -433,6 +433,8 @@ def _sufficient(reservation: Reservation | None, movers: Movers) -> Condition:
     condition = _sufficient_by_itself(reservation)
     if reservation is None or condition.status != "False" or not waits_for_moves(reservation):
         return condition
+    if condition.reason == WindowReason.FENCE_LIMIT:
+        return condition  # no move makes room on a node that may not be fenced
     if movers.alone:
         policies = first_few(movers.alone, _POLICIES_NAMED)
         return msgspec.structs.replace(
@@ -453,7 +455,7 @@ def _sufficient_by_itself(reservation: Reservation | None) -> Condition:
             type="", status="Unknown", reason=WindowReason.NOT_RESERVING, message="nothing is reserved now"
         )
     state = reservation.status.state
-    if state is not None and state.phase is ReservationPhase.FAILED:
+    if state is not None and (state.phase is ReservationPhase.FAILED or state.reason == WindowReason.FENCE_LIMIT):
         return Condition(type="", status="False", reason=state.reason, message=state.message)
     slots = reservation.spec.replicas
     if reservation.phase in {ReservationPhase.AVAILABLE, ReservationPhase.SUCCEEDED}:

@@ -13,6 +13,7 @@ from berth_core import (
     MAY_MOVE_ANNOTATION,
     POLICY_API_VERSION,
     POLICY_KIND,
+    Reservation,
     ReservationPhase,
     WindowCondition,
     WindowReason,
@@ -363,6 +364,22 @@ def test_a_window_that_waits_for_moves_says_who_makes_them(policy: dict[str, Any
     assert (sufficient.status, sufficient.reason) == ("False", want_reason)
     assert ("the policy nightly-moves" in sufficient.message) == (want_reason != WindowReason.NO_MOVES)
     assert ("is approved" in sufficient.message) == (want_reason == WindowReason.AWAITING_APPROVAL)
+
+
+@pytest.mark.parametrize("may_move", ["Never", "Consolidate"])
+def test_a_window_whose_nodes_may_not_be_fenced_names_the_limit(may_move: str) -> None:
+    one = simulated(mayMove=may_move)
+    one.advance(at("1:00"))
+    (held,) = one.reservations()
+    limit = "9 slots of task window have no node: its namespace may fence 1 node (limit maxFencedNodes)"
+    status = {"state": {"phase": "Pending", "reason": "FenceLimit", "message": limit}}
+    reservations = one.api.objects[RESERVATIONS.plural]
+    one.api.put(RESERVATIONS, {**reservations[NAMESPACE, held.metadata.name], "status": status})
+    one.cache.put_reservation(Reservation.read(reservations[NAMESPACE, held.metadata.name]))
+    one.controller.reconcile(Key(WINDOW, one.window().metadata.uid))
+    sufficient = one.window().condition(WindowCondition.SUFFICIENT)
+    assert sufficient is not None
+    assert (sufficient.status, sufficient.reason, sufficient.message) == ("False", "FenceLimit", limit)
 
 
 def test_a_policy_that_comes_later_is_noticed_and_other_windows_ask_for_none() -> None:
