@@ -313,6 +313,7 @@ from berth_core.resources import (
     read_whole_number,
     readable_quantities,
     readable_requests,
+    why_not_whole,
 )
 from berth_core.revocable_zones import (
     LentFence,
@@ -482,5 +483,5 @@ __all__ = [
     "takes_word_of_group", "template_differences", "template_matches", "time_to_leave", "tolerates",
     "uncovered", "untolerated_taint",
     "volcano_group_of",
-    "window_of", "with_metadata",
+    "why_not_whole", "window_of", "with_metadata",
 ]

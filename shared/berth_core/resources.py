@@ -326,6 +326,17 @@ def _amount(name: str, raw: RawQuantity) -> int:
     return amount
 
 
+def why_not_whole(quantities: Quantities) -> str:
+    """Return which device or other extended resource is asked for in parts, as Kubernetes admits of no pod; "" if none.
+
+    Raises `InputError` as `ResourceAmounts.from_quantities` does.
+    """
+    for name, raw in quantities.items():
+        if "/" in name and parse_quantity(str(raw)).nanos % _NANO:
+            return f"{name} is {raw}; expected a whole number"
+    return ""
+
+
 _LONGEST_SHOWN: Final = 80
 """Of a name that is none; as many characters stand in messages."""
 

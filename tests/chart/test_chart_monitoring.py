@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -123,3 +124,13 @@ def test_the_panels_of_the_dashboard_do_not_cover_one_another() -> None:
     assert len(cells) == len(set(cells))
     assert max(column for column, _ in cells) < 24
     assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_every_panel_of_the_dashboard_is_below_the_title_of_its_row() -> None:
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    by_place = sorted(panels, key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"]))
+    rows = [panel for panel in panels if panel["type"] == "row"]
+    assert panels == by_place
+    assert panels[0] in rows
+    assert len({row["title"] for row in rows}) == len(rows) > 1
+    assert [row for row, after in pairwise(panels) if row in rows and after in rows] == []

@@ -53,9 +53,9 @@ def test_actions_are_taken_by_commit_with_the_version_beside(name: str) -> None:
     assert not [line for line in others if not re.fullmatch(r"- uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} # v[\d.]+", line)]
 
 
-def test_newer_commits_of_the_actions_are_proposed() -> None:
+def test_newer_commits_of_the_actions_and_newer_packages_are_proposed() -> None:
     proposals = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))["updates"]
-    assert [one["package-ecosystem"] for one in proposals] == ["github-actions"]
+    assert [one["package-ecosystem"] for one in proposals] == ["github-actions", "pip"]
 
 
 def test_the_forms_of_the_tracker_ask_for_something() -> None:

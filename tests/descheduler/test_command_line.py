@@ -115,6 +115,26 @@ def test_wrong_arguments_are_exit_code_2(capsys: pytest.CaptureFixture[str]) -> 
     assert "No such command 'defragment'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(["plann"], "plan"), (["drian", "node"], "drain"), (["sandbox", "upp"], "up"), (["policy", "lnt"], "lint")],
+)
+def test_a_command_that_is_spelt_nearly_so_is_named(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    assert re.search(rf"Did you mean [^?]*'{meant}'", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_the_help_of_all_commands_cuts_no_sentence(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run(["--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("\nLook:\n")[2]
+
+
 # --- colours ----------------------------------------------------------------------------------------------------------
 
 

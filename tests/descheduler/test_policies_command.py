@@ -139,6 +139,8 @@ def test_the_json_has_what_is_promised(cluster: FakeCluster, capsys: Captured) -
 def test_without_policies_it_is_said_what_one_is(cluster: FakeCluster, capsys: Captured) -> None:
     assert "There are no policies" in shown(capsys)
     assert [call.verb for call in cluster.calls] == ["list"]
+    assert run(["policies", "--output", "json"]) == 0
+    assert "There are no policies" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

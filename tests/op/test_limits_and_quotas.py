@@ -273,7 +273,9 @@ def test_a_limit_is_read(text: str, want: NamespaceLimit) -> None:
     assert parse_limit("--limit", text) == want
 
 
-@pytest.mark.parametrize("text", ["slots", "slots=-1", "share=50", "share=101%", "cpu=much", "slots=1,slots=2", "=1"])
+@pytest.mark.parametrize(
+    "text", ["slots", "slots=-1", "share=50", "share=101%", "cpu=much", "slots=1,slots=2", "=1", "nvidia.com/gpu=1.5"]
+)
 def test_a_limit_that_cannot_be_meant_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--limit"):
         parse_limit("--limit", text)

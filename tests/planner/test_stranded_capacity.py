@@ -19,6 +19,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.pending_pods import is_pending
+from berth_descheduler.planner.rooms import Shape
 from berth_descheduler.planner.simulation import (
     Cluster,
     NodeIndex,
@@ -383,6 +384,14 @@ def test_a_shape_that_pods_ask_for_has_their_ties_to_nodes() -> None:
         (RefusalReason.NODE_AFFINITY, "plain"),
         (INSUFFICIENT, "special"),
     ]
+
+
+@pytest.mark.parametrize("amount", ["1.5", "500m", "0.1"])
+def test_a_part_of_a_device_is_refused_as_no_pod_can_have_it(amount: str) -> None:
+    for read in (read_shape, Shape.parse):
+        with pytest.raises(InputError, match=f"nvidia.com/gpu is {amount}; expected a whole number"):
+            read(f"cpu=1,nvidia.com/gpu={amount}")
+    assert read_shape("cpu=1.5,nvidia.com/gpu=2k").amounts.get("nvidia.com/gpu") == 2000
 
 
 @pytest.mark.parametrize("text", ["", "cpu", "cpu=", "cpu=x", "pods=3", "cpu=0", "cpu=-1", "cpu=1,count=2", "=1", 7])

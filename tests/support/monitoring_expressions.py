@@ -18,7 +18,8 @@ def expressions() -> Iterator[tuple[str, str]]:
     for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]:
         yield from ((rule["alert"], rule["expr"]) for rule in group["rules"])
     for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
-        yield from ((f"{panel['title']} {target['refId']}", target["expr"]) for target in panel["targets"])
+        targets = panel.get("targets", ())  # a row has none
+        yield from ((f"{panel['title']} {target['refId']}", target["expr"]) for target in targets)
 
 
 EXPRESSIONS = dict(expressions())

@@ -8,6 +8,7 @@ be reached or does not allow it; 130 it was interrupted.
 import errno
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -77,8 +78,22 @@ Colours and moving pictures are for terminals only; NO_COLOR takes the colours a
 """
 
 
+_WHOLE_SENTENCE: Final = 1_000
+"""Characters of the first sentence of a command's help that are shown; it is wrapped, not cut."""
+
+
 class LazyCommands(OwnGroup):
     """A group whose commands are imported when they are asked for."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is asked for; where there is none, the error names those that are spelt alike."""
+        alike = [] if args[0] in _COMMANDS or ctx.resilient_parsing else get_close_matches(args[0], _COMMANDS)
+        if alike:
+            names = " or ".join(repr(name) for name in alike)
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {names}?", ctx)
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of all commands."""
@@ -95,13 +110,13 @@ class LazyCommands(OwnGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, a section for each heading."""
-        width = formatter.width - 6 - max(map(len, _COMMANDS))
         for heading, names in _HEADINGS.items():
             commands = ((command_name, self.get_command(ctx, command_name)) for command_name in names)
             with formatter.section(heading):
-                formatter.write_dl(
-                    [(name, command.get_short_help_str(width)) for name, command in commands if command is not None]
+                sentences = (
+                    (name, command.get_short_help_str(_WHOLE_SENTENCE)) for name, command in commands if command
                 )
+                formatter.write_dl(list(sentences))
 
 
 @click.group(

@@ -52,6 +52,8 @@ from berth_descheduler.options import (
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import Linted, Severity, lint_located, read_documents
 from berth_descheduler.report import (
+    NO_PLANS,
+    NO_POLICIES,
     Occasion,
     PlanHead,
     PlanList,
@@ -246,6 +248,8 @@ def plans_command(
         _print(render_plan_list(plans, SystemClock().now(), wide=output is Output.WIDE), room_reservations)
     else:
         _write(MIGRATION_PLANS, plans, PlanList(items=tuple(map(list_plan, plans)), remaining=0, go_on=""), output)
+        if not plans:
+            _say(NO_PLANS)
 
 
 @click.command("show", cls=OwnCommand)
@@ -510,6 +514,8 @@ def policies_command(
         output_console().print(render_policies(policies, SystemClock().now(), wide=output is Output.WIDE))
     else:
         _write(DESCHEDULER_POLICIES, policies, list_policies(policies), output)
+        if not policies:
+            _say(NO_POLICIES)
 
 
 @policies_command.command("run")

@@ -14,11 +14,12 @@ from berth_core import (
     RoomSlot,
     parse_selector,
     read_whole_number,
+    why_not_whole,
 )
 
 _COUNT: Final = "count"
 _LARGEST_COUNT: Final = 1_000_000
-_SHAPE_EXPECTED: Final = "amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
+SHAPE_EXPECTED: Final = "amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
 _OWNERS_EXPECTED: Final = "a mapping with namespace and selector, such as {namespace: ml, selector: app=train}"
 _POD_EXPECTED: Final = "the namespace and the name of a pod, such as shop/web-0"
 
@@ -53,14 +54,16 @@ class Shape:
         pairs = [part.partition("=") for part in text.split(",")] if isinstance(text, str) else []
         quantities = {name.strip(): amount.strip() for name, equals, amount in pairs if equals}
         if not quantities or len(quantities) != len(pairs) or PODS in quantities or not all(quantities.keys()):
-            raise InputError("shape", text, _SHAPE_EXPECTED)
+            raise InputError("shape", text, SHAPE_EXPECTED)
         count = _read_count(text, quantities.pop(_COUNT, None))
         try:
             amounts = ResourceAmounts.from_quantities(quantities)
         except InputError as error:
-            raise InputError("shape", text, _SHAPE_EXPECTED) from error
+            raise InputError("shape", text, SHAPE_EXPECTED) from error
         if not amounts:
-            raise InputError("shape", text, _SHAPE_EXPECTED)
+            raise InputError("shape", text, SHAPE_EXPECTED)
+        if fraction := why_not_whole(quantities):
+            raise InputError("shape", text, f"amounts that a pod can have: {fraction}")
         if excess := amounts.why_too_large():
             raise InputError("shape", text, f"amounts that a node can have: {excess}")
         return cls(amounts, count, ",".join(f"{name}={amount}" for name, amount in quantities.items()))

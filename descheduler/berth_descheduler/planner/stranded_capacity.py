@@ -18,7 +18,7 @@ from berth_core.decoding import decode_json
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
 from berth_descheduler.planner.pending_pods import is_pending
-from berth_descheduler.planner.rooms import Shape
+from berth_descheduler.planner.rooms import SHAPE_EXPECTED, Shape
 from berth_descheduler.planner.simulation import (
     Cluster,
     NodeIndex,
@@ -67,7 +67,8 @@ def read_shape(text: object) -> CapacityShape:
     try:
         shape = Shape.parse(text)
     except InputError as error:
-        raise InputError("shape", text, _EXPECTED) from error
+        expected = _EXPECTED if error.expected == SHAPE_EXPECTED else error.expected
+        raise InputError("shape", text, expected) from error
     if shape.count is not None:
         raise InputError("shape", text, f"{_EXPECTED} without a count: how many fit is the answer")
     return CapacityShape(shape.text, shape.amounts)

@@ -28,9 +28,10 @@ from berth_descheduler.report.html import (
 )
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.page import Occasion, Page, plan_page, run_page
-from berth_descheduler.report.policies import PolicyList, list_policies, render_policies
+from berth_descheduler.report.policies import NO_POLICIES, PolicyList, list_policies, render_policies
 from berth_descheduler.report.progress import DrainProgress, RunProgress
 from berth_descheduler.report.stored_plans import (
+    NO_PLANS,
     PlanHead,
     describe_moves,
     describe_rooms,
@@ -48,6 +49,8 @@ from berth_descheduler.report.top import Scroll, TopView, describe_view, render_
 
 __all__ = [
     "ALL_IN_JSON",
+    "NO_PLANS",
+    "NO_POLICIES",
     "Capacity",
     "DrainProgress",
     "ListedPlan",

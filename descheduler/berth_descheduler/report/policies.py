@@ -87,10 +87,13 @@ def list_policies(policies: Iterable[DeschedulerPolicy]) -> PolicyList:
     )
 
 
+NO_POLICIES: Final = "There are no policies. A DeschedulerPolicy says when to run and by which rules."
+
+
 def render_policies(policies: Sequence[DeschedulerPolicy], now: datetime, *, wide: bool = False) -> RenderableType:
     """Return a table of policies by name; a wide one also says on which nodes they move how many pods, and how."""
     if not policies:
-        return Text("There are no policies. A DeschedulerPolicy says when to run and by which rules.")
+        return Text(NO_POLICIES)
     table = Table("policy", "trigger", "mode", "valid", box=None, padding=(0, 2, 0, 0))
     for heading in ("last run", "next run"):
         table.add_column(heading, justify="right", no_wrap=True)

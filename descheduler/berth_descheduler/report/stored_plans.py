@@ -205,10 +205,13 @@ def _describe_room(room: Room, status: RoomStatus) -> PlanRoom:
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
+NO_PLANS: Final = "There are no plans. `berth run` or a DeschedulerPolicy makes them."
+
+
 def render_plan_list(plans: Sequence[MigrationPlan], now: datetime, *, wide: bool = False) -> RenderableType:
     """Return a table of plans, the newest first; a wide one also says their trigger, strategy, nodes and time."""
     if not plans:
-        return Text("There are no plans. `berth run` or a DeschedulerPolicy makes them.")
+        return Text(NO_PLANS)
     table = Table("plan", "policy", "mode", "phase", box=None, padding=(0, 2, 0, 0))
     table.add_column("moves", justify="right", no_wrap=True)
     table.add_column("landed", justify="right", no_wrap=True)

@@ -17,6 +17,7 @@ from berth_core import (
     effective_requests,
     format_amount,
     read_percentage,
+    why_not_whole,
 )
 
 SLOTS: Final = "slots"
@@ -153,13 +154,17 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
             windows=default.windows if windows is None else _parse_count(windows),
             begun_per_minute=default.begun_per_minute if begun is None else _parse_count(begun),
             share_percent=default.share_percent if share is None else _parse_percent(share),
-            amounts={
-                resource: ResourceAmounts.from_quantities({resource: raw}).get(resource)
-                for resource, raw in parts.items()
-            },
+            amounts=_whole_amounts(parts),
         )
     except (InputError, ValueError) as error:
         raise InputError(option, text, _FORM) from error
+
+
+def _whole_amounts(parts: Mapping[str, str]) -> dict[str, int]:
+    """Return amounts by resource; raises `InputError`, also for a part of a device."""
+    if fraction := why_not_whole(parts):
+        raise InputError("limit", fraction, "a whole number of each device")
+    return {resource: ResourceAmounts.from_quantities({resource: raw}).get(resource) for resource, raw in parts.items()}
 
 
 def parse_namespace_limits(option: str, texts: Iterable[str]) -> dict[str, NamespaceLimit]:
