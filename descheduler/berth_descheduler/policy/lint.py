@@ -39,6 +39,7 @@ _USUAL_PODS: Final = 5
 """A node in use holds so many pods of one namespace at least, where nothing is known of the cluster."""
 _DECISIVE: Final = frozenset({"cron", "strategy"})
 """Fields without which those beside them are wrong."""
+_VALUES_OF_OUR_CHART: Final = frozenset({"operator", "descheduler", "policies", "image", "monitoring"})
 _SOME_DAY: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _MANY_RUNS: Final = 50
 
@@ -96,6 +97,8 @@ def lint_located(
 
 def lint_document(raw: object, registry: PluginRegistry, snapshot: Snapshot | None = None) -> tuple[Linted, ...]:
     """Return the findings on a document's policies, ours or upstream's, for a cluster if there is a snapshot of it."""
+    if isinstance(raw, Mapping) and "kind" not in raw and (chart := _chart_of_values(raw)):
+        return (Linted("", (Finding(Severity.ERROR, "kind", chart),)),)
     if not isinstance(raw, Mapping) or not is_upstream(raw):
         return (_lint_policy(raw, registry, snapshot),)
     try:
@@ -103,6 +106,16 @@ def lint_document(raw: object, registry: PluginRegistry, snapshot: Snapshot | No
     except InputError as error:
         return (Linted(_name_of(raw), find_errors(error)),)
     return tuple(_lint_profile(index, profile, registry, snapshot) for index, profile in enumerate(profiles))
+
+
+def _chart_of_values(raw: Mapping[object, object]) -> str:
+    """Return what to do with a file of values for a chart, "" if it is none."""
+    if "deschedulerPolicy" in raw:
+        return "is missing: these are values of the upstream descheduler's chart; give what is below deschedulerPolicy"
+    if "apiVersion" not in raw and _VALUES_OF_OUR_CHART & raw.keys():
+        command = "helm template helm/berth --values FILE --show-only templates/policies.yaml | berth policy lint -"
+        return f"is missing: these are values of Berth's chart; for the policies that it makes of them: {command}"
+    return ""
 
 
 def _lint_profile(index: int, profile: UpstreamProfile, registry: PluginRegistry, snapshot: Snapshot | None) -> Linted:

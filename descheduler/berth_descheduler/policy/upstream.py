@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from berth_core import POLICY_API_VERSION, POLICY_KIND, InputError
@@ -30,6 +31,23 @@ class UpstreamProfile:
     """Fields of the file that mean nothing here."""
 
 
+INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "HighNodeUtilization": "Defragmentation with strategy: Consolidate empties nodes",
+        "LowNodeUtilization": "HotNodes takes pods off nodes that are used too much",
+        "RemovePodsViolatingNodeAffinity": "no plugin moves pods for their rules: keep upstream's beside Berth",
+        "RemovePodsViolatingInterPodAntiAffinity": "no plugin moves pods for their rules: keep upstream's beside Berth",
+        "RemovePodsViolatingNodeTaints": "no plugin moves pods for their rules: keep upstream's beside Berth",
+        "RemovePodsViolatingTopologySpreadConstraint": "no plugin levels pods: keep upstream's beside Berth",
+        "RemoveDuplicates": "no plugin levels pods: keep upstream's beside Berth",
+        "RemovePodsHavingTooManyRestarts": "no plugin ends pods: keep upstream's beside Berth",
+        "RemoveFailedPods": "no plugin ends pods: keep upstream's beside Berth",
+        "PodLifeTime": "no plugin ends pods: keep upstream's beside Berth",
+    }
+)
+"""What does here what a plugin of the upstream descheduler does there."""
+
+
 def is_upstream(raw: object) -> bool:
     """Return whether a document is a policy of the upstream descheduler."""
     return isinstance(raw, Mapping) and str(raw.get("apiVersion", "")).startswith("descheduler/")
@@ -51,7 +69,8 @@ def read_upstream(raw: Mapping[str, Any], plugins: Collection[str]) -> tuple[Ups
 
 def not_installed(place: str, missing: Collection[str], plugins: Collection[str]) -> InputError:
     """Return the error of named plugins that are not installed."""
-    text = f"with plugins that are not installed: {', '.join(missing)}"
+    named = (f"{plugin} ({INSTEAD[plugin]})" if plugin in INSTEAD else plugin for plugin in missing)
+    text = f"with plugins that are not installed: {', '.join(named)}"
     return InputError(place, None, f"only {', '.join(sorted(plugins))}", said=text)
 
 
