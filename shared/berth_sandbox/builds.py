@@ -264,7 +264,7 @@ def _describe_failure(what: str, command: Sequence[str], tail: Sequence[str]) ->
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 
 CONTROL_PLANE_CPU_MINUTES: Final = 25
-"""About how much processor time the programs of the control plane take to build, measured on two cores of 2024."""
+"""About how much processor time the programs of the control plane take to build."""
 
 
 def is_control_plane_built(environ: Mapping[str, str] = os.environ, *, kubernetes: str = DEFAULT_KUBERNETES) -> bool:
