@@ -148,6 +148,7 @@ class _WatchedKind(Generic[T]):
             raise
         self._put_all(listing.items, listing.resource_version)
         self._answered()
+        since: Listing[T] = Listing((), listing.resource_version)  # the watch's threads outlive `stop` a little
         self._informer = Informer(
             self.resource.plural,
             lambda stop: self._client.watch(
@@ -155,7 +156,7 @@ class _WatchedKind(Generic[T]):
                 type=self._item_type,
                 stop=stop,
                 settings=self._settings,
-                since=listing,
+                since=since,
                 on_answer=self._answered,
             ),
             self._apply,
@@ -172,6 +173,8 @@ class _WatchedKind(Generic[T]):
         self._until_stopped.close()
         if self._informer is not None:
             stop_informers((self._informer,), _JOIN_SECONDS)
+        with self._is_current:
+            self._has_failed, self._items = True, {}
 
     def current_items(self) -> tuple[T, ...] | None:
         """Return all objects, None where they have to be listed anew."""
