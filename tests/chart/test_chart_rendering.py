@@ -45,7 +45,7 @@ SET_BY_THE_CHART = {
     },
     "descheduler": {
         *("--namespace", "--health-address"),
-        *("--rest-address", "--rest-certificate", "--rest-key", "--rest-audience"),
+        *("--rest-address", "--rest-certificate", "--rest-key", "--rest-audience", "--rest-ui"),
     },
 }
 NOT_FOR_A_SERVICE = {
@@ -230,12 +230,12 @@ def test_the_http_interface_is_there_where_it_has_a_certificate(renderings: dict
     given = options(renderings["every value"], "descheduler")
     read = rest_settings(parse("descheduler", container(renderings["every value"], "descheduler")["args"]))
     assert read is not None
-    assert (read.host, read.port, read.audiences) == ("::", 18443, ("berth", "people"))
+    assert (read.host, read.port, read.audiences, read.ui) == ("::", 18443, ("berth", "people"), True)
     mounts = container(renderings["every value"], "descheduler")["volumeMounts"]
     folder = next(mount["mountPath"] for mount in mounts if mount["name"] == "rest-certificate")
     assert given["--rest-certificate"] == [f"{folder}/tls.crt"]
     assert find(renderings["every value"], "Service", "berth-rest")["spec"]["ports"][0]["port"] == 443
-    assert "--rest-address" not in options(renderings["the defaults"], "descheduler")
+    assert not {"--rest-address", "--rest-ui"} & options(renderings["the defaults"], "descheduler").keys()
     assert "berth-rest" not in [manifest["metadata"]["name"] for manifest in renderings["the defaults"]]
 
 

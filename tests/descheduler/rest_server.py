@@ -24,6 +24,7 @@ from berth_kube.resources import (
     MIGRATION_PLANS,
     NODES,
     PODS,
+    RESERVATIONS,
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
     VOLCANO_QUEUES,
@@ -51,7 +52,7 @@ class ReviewingCluster(FakeCluster):
             "reader": {(verb, MIGRATION_PLANS.plural) for verb in ("get", "list", "watch")},
         }
         of_nodes = {("patch", NODES.plural), ("list", NODES.plural)}
-        self.rights["admin"] |= of_nodes | {("list", PODS.plural), ("list", VOLCANO_QUEUES.plural)}
+        self.rights["admin"] |= of_nodes | {("list", one.plural) for one in (PODS, RESERVATIONS, VOLCANO_QUEUES)}
         self.forbidden: set[tuple[str, str]] = set()
         """Groups and plurals of kinds that nobody may use."""
         self.audiences: list[str] | None = None

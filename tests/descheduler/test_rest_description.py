@@ -37,7 +37,9 @@ PATHS = (
     "POST /v1/plans/{name}/abort",
     "GET /v1/plans/{name}/events",
     "GET /v1/fragmentation",
+    "GET /v1/nodes",
     "GET /v1/queues",
+    "GET /v1/reservations",
     "GET /v1/policies",
 )
 REJECTIONS = [400, 401, 403, 404, 405, 406, 409, 413, 414, 415, 422, 428, 429, 431, "5xx"]

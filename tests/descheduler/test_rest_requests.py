@@ -52,7 +52,9 @@ EVERY_PATH = (
     ("POST", "/v1/plans/plan-waiting/approve"),
     ("POST", "/v1/plans/plan-waiting/abort"),
     ("GET", "/v1/fragmentation"),
+    ("GET", "/v1/nodes"),
     ("GET", "/v1/queues"),
+    ("GET", "/v1/reservations"),
     ("GET", "/v1/policies"),
 )
 

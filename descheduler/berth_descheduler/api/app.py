@@ -22,6 +22,7 @@ from berth_descheduler.api.request_guard import RequestGuard
 from berth_descheduler.api.request_limits import Admission
 from berth_descheduler.api.routes import ApiContext, build_routes
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.ui import build_page_routes
 from berth_kube import KubeClient
 
 DESCRIPTION_PATH: Final = "/openapi.json"
@@ -42,6 +43,7 @@ class Application:
         numbers = RequestMetrics(registry)
         numbers.watch(admission)
         self.paths = build_paths(api)
+        self.paths.include_router(build_page_routes(switched_on=settings.ui))
         self.asgi: ASGIApp = AccessLog(RequestGuard(self.paths, authority, admission, settings), clock, numbers)
 
     def end_streams(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from berth_descheduler.api.schemas import NAME_PATTERN
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, Access, Resource
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, RESERVATIONS, Access, Resource
 
 _NAME: Final = re.compile(NAME_PATTERN)
 _PLAN: Final = re.compile(r"/v1/plans/([^/]+)(/approve|/abort|/events)?")
@@ -24,7 +24,9 @@ _OF_PATHS: Final[Mapping[tuple[str, str], tuple[str, Resource]]] = {
     ("POST", "/v1/drains"): ("create", MIGRATION_PLANS),
     ("GET", "/v1/plans"): ("list", MIGRATION_PLANS),
     ("GET", "/v1/fragmentation"): ("list", NODES),
+    ("GET", "/v1/nodes"): ("list", NODES),
     ("GET", "/v1/queues"): ("list", NODES),
+    ("GET", "/v1/reservations"): ("list", RESERVATIONS),
     ("GET", "/v1/policies"): ("list", DESCHEDULER_POLICIES),
 }
 

@@ -6,25 +6,29 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from berth_core import Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, Snapshot, SnapshotKind
+from berth_core import Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, Reservation, Snapshot, SnapshotKind
 from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner import CapacityShape, QueueCapacity, measure_queues, report_capacity
 from berth_descheduler.report import (
     Capacity,
+    HeldCapacityList,
+    NodeList,
     PlanDocument,
     PlanHead,
     PlanList,
     PolicyList,
     QueueList,
     describe_capacity,
+    describe_held_capacity,
+    describe_nodes,
     describe_queues,
     describe_stored_plan,
     list_plan,
     list_policies,
 )
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, KubeClient
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, RESERVATIONS, KubeClient
 
 _PLANS_PER_PAGE: Final = 20
 """A plan may take a megabyte, of which a list keeps little."""
@@ -58,6 +62,10 @@ def read_plan(client: KubeClient, name: str) -> PlanDocument:
 
 def read_policies(client: KubeClient) -> PolicyList:
     return list_policies(client.list(DESCHEDULER_POLICIES, type=DeschedulerPolicy).items)
+
+
+def read_held_capacity(client: KubeClient) -> HeldCapacityList:
+    return describe_held_capacity(map(Reservation.read, client.list(RESERVATIONS).items))
 
 
 def read_policy(client: KubeClient, name: str) -> DeschedulerPolicy:
@@ -113,6 +121,10 @@ class FragmentationQueries:
     async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
         key = tuple(shape.name for shape in shapes)
         return await self._counted.answer(key, lambda: self._count(shapes), lambda _: self._seconds)
+
+    async def nodes(self) -> NodeList:
+        measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
+        return await self._workers.run(lambda: describe_nodes(measured.snapshot, measured.at))
 
     async def queues(self, hidden: AbstractSet[SnapshotKind]) -> QueueList:
         """Return the guarantees of the queues of kinds that are not hidden from the caller."""

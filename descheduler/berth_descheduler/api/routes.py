@@ -31,7 +31,14 @@ from berth_descheduler.api.parameters import (
 )
 from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, PlanFeeds, StreamContext, stream_events
 from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid
-from berth_descheduler.api.reads import FragmentationQueries, read_plan, read_plans, read_policies, read_policy
+from berth_descheduler.api.reads import (
+    FragmentationQueries,
+    read_held_capacity,
+    read_plan,
+    read_plans,
+    read_policies,
+    read_policy,
+)
 from berth_descheduler.api.request_guard import RequestContext
 from berth_descheduler.api.schemas import (
     ApprovalRequest,
@@ -46,13 +53,24 @@ from berth_descheduler.api.schemas import (
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.migration.plans.requests import abort, approve, request_drain, request_run
-from berth_descheduler.report import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList, QueueList, list_plan
+from berth_descheduler.report import (
+    Capacity,
+    HeldCapacityList,
+    ListedPlan,
+    NodeList,
+    PlanDocument,
+    PlanList,
+    PolicyList,
+    QueueList,
+    list_plan,
+)
 from berth_kube import (
     DESCHEDULER_POLICIES,
     MIGRATION_PLANS,
     NODES,
     PODS,
     QUEUES,
+    RESERVATIONS,
     VOLCANO_QUEUES,
     Access,
     KubeClient,
@@ -371,6 +389,30 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         pod_shapes = read_shapes(shapes or [])
         await api.admit(request, Access("list", NODES), Access("list", PODS))
         return _answer(await api.capacity.fragmentation(pod_shapes))
+
+    @router.get(
+        "/nodes",
+        summary="List nodes by name, with their use and state",
+        description="Needs the rights to list nodes and pods. An answer may be a few seconds old.",
+        tags=["cluster"],
+        **answers(NodeList, "The nodes.", missing=False),
+    )
+    async def list_nodes(request: Request) -> Response:
+        refuse_unknown(dict(request.query_params), set())
+        await api.admit(request, Access("list", NODES), Access("list", PODS))
+        return _answer(await api.capacity.nodes())
+
+    @router.get(
+        "/reservations",
+        summary="List what is held, for whom and until when",
+        description="Needs the right to list reservations. Those that expire first come first.",
+        tags=["cluster"],
+        **answers(HeldCapacityList, "The live Reservations.", missing=False),
+    )
+    async def list_reservations(request: Request) -> Response:
+        refuse_unknown(dict(request.query_params), set())
+        await api.admit(request, Access("list", RESERVATIONS))
+        return _answer(await api.workers.run(lambda: read_held_capacity(api.client)))
 
     @router.get(
         "/queues",

@@ -10,6 +10,8 @@ from berth_core import Achieved, MigrationPlan, PlanPhase, RunMode
 from berth_descheduler.plugins import NodeDrain
 from berth_descheduler.report import (
     Capacity,
+    HeldCapacityList,
+    NodeList,
     PlanDocument,
     PlanList,
     PlanMove,
@@ -197,7 +199,9 @@ DOCUMENTS: Final = (
     RequestedDrain,
     PolicyList,
     Capacity,
+    NodeList,
     QueueList,
+    HeldCapacityList,
 )
 
 

@@ -436,6 +436,7 @@ def rest_options(command: F) -> F:
             multiple=True,
             help="Take only tokens that were made for this audience; may be repeated. Default: the API server's own.",
         ),
+        click.option("--rest-ui", is_flag=True, help="Serve a page for people at /ui beside REST."),
     ]
     return with_options(command, options)
 
@@ -443,7 +444,7 @@ def rest_options(command: F) -> F:
 def rest_settings(options: dict[str, Any]) -> RestSettings | None:
     """Return the settings, None without an address; raises `InputError` naming the option."""
     if options["rest_address"] is None:
-        for required in ("rest_certificate", "rest_key", "rest_audience"):
+        for required in ("rest_certificate", "rest_key", "rest_audience", "rest_ui"):
             if options[required]:
                 option = option_of(required)
                 raise InputError(_ADDRESS, None, f"HOST:PORT beside {option}", said="not given")
@@ -456,6 +457,7 @@ def rest_settings(options: dict[str, Any]) -> RestSettings | None:
         key=options["rest_key"],
         audiences=tuple(options["rest_audience"]),
         namespace=options["namespace"],
+        ui=options["rest_ui"],
     )
 
 

@@ -148,6 +148,9 @@ class RestSettings:
     audiences: tuple[str, ...] = ()
     """Accepted audiences of tokens, any one is enough; none: the API server's own."""
 
+    ui: bool = False
+    """Whether `/ui` serves the page for people; what it shows it asks for with the token of its reader."""
+
     limits: RestLimits = field(default_factory=RestLimits)
     times: RestTimes = field(default_factory=RestTimes)
 

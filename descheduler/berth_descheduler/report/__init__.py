@@ -9,6 +9,7 @@ from berth_descheduler.report.capacity import (
     render_capacity,
     render_queues,
 )
+from berth_descheduler.report.cluster_nodes import HeldCapacityList, NodeList, describe_held_capacity, describe_nodes
 from berth_descheduler.report.documents import (
     ALL_IN_JSON,
     ListedPlan,
@@ -53,7 +54,9 @@ __all__ = [
     "NO_POLICIES",
     "Capacity",
     "DrainProgress",
+    "HeldCapacityList",
     "ListedPlan",
+    "NodeList",
     "Occasion",
     "Page",
     "PlanDocument",
@@ -70,7 +73,9 @@ __all__ = [
     "TopView",
     "describe_capacity",
     "describe_capacity_and_queues",
+    "describe_held_capacity",
     "describe_moves",
+    "describe_nodes",
     "describe_plan",
     "describe_queues",
     "describe_rooms",

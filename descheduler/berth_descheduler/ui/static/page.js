@@ -1,0 +1,370 @@
+// The page asks REST with its reader's token; every text of the cluster is put in as text, never as markup.
+
+const READ_EVERY_MILLISECONDS = 5000;
+const RECONNECT_MILLISECONDS = 2000;
+const OVER = new Set(["Succeeded", "Partial", "Failed", "Aborted"]);
+const MOVE_OVER = new Set(["Landed", "Elsewhere", "Removed", "Skipped", "Failed"]);
+const TOKEN = "berth-token";
+
+const byId = (id) => document.getElementById(id);
+let token = sessionStorage.getItem(TOKEN) ?? "";
+let shownPlan = null; // the PlanDocument that is unfolded
+let following = null; // the AbortController of its event stream
+let lastEventId = "";
+let reading = null;
+let readFailed = false;
+let streamFailed = false;
+
+class Refused extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "onclick") made.addEventListener("click", value);
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value !== null) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+async function ask(path, options = {}) {
+  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  const answer = await fetch(path, { ...options, headers, credentials: "same-origin", cache: "no-store" });
+  if (answer.ok) return answer;
+  const problem = await answer.json().catch(() => ({}));
+  throw new Refused(answer.status, problem.detail ?? `the service answered ${answer.status}`);
+}
+
+// --- words --------------------------------------------------------------------------------------------------------
+
+const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+const percent = (ratio) => `${Math.round(100 * ratio)} %`;
+const amounts = (resources) => Object.entries(resources).map(([name, amount]) => `${name} ${amount}`).join(", ");
+
+function time(text, absent = "") {
+  if (!text) return absent;
+  const shown = new Date(text).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  return element("time", { datetime: text, title: text }, shown);
+}
+
+function gain(predicted) {
+  if (!predicted.freedNodeCount) return "";
+  const resources = amounts(predicted.freedResources);
+  const price = predicted.freedPricePerHour ? `, worth ${predicted.freedPricePerHour} an hour` : "";
+  return `Gain: ${count(predicted.freedNodeCount, "node")}${resources && ` with ${resources}`}${price}.`;
+}
+
+function risk(predicted) {
+  const parts = [
+    [predicted.podsWithoutBudget, "with no disruption budget"],
+    [predicted.onlyPods, "with no sibling"],
+    [predicted.statefulSetPods, "of StatefulSets"],
+  ].filter(([pods]) => pods);
+  const pods = parts.map(([number, trait]) => `${count(number, "pod")} ${trait}`).join(", ");
+  const seconds = predicted.expectedSeconds ? `about ${count(predicted.expectedSeconds, "second")}` : "";
+  const risks = [pods, seconds].filter(Boolean).join("; ");
+  return risks && `Risk: ${risks}.`;
+}
+
+function table(label, headings, rows) {
+  const cell = (name, value, index, attributes) =>
+    element(name, { class: headings[index].startsWith("#") ? "number" : null, ...attributes }, value);
+  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${label}` },
+    element("table", {},
+      element("thead", {}, element("tr", {}, ...headings.map((heading, index) =>
+        cell("th", heading.replace("#", ""), index, { scope: "col" })))),
+      element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((value, index) =>
+        index ? cell("td", value, index, {}) : cell("th", value, index, { scope: "row" })))))));
+}
+
+// --- parts of the page ----------------------------------------------------------------------------------------------
+
+function show(id, ...children) {
+  const part = byId(id);
+  const focused = part.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  part.replaceChildren(...children.filter((child) => child !== null));
+  if (focused) part.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+}
+
+const figures = (pairs) => element("dl", { class: "figures" },
+  ...pairs.map(([label, value]) => element("div", {}, element("dt", {}, label), element("dd", {}, value))));
+
+let nodes = null;
+
+function showNodes(list = nodes) {
+  nodes = list;
+  if (list === null) return;
+  const open = (shownPlan?.moves ?? []).filter((move) => !MOVE_OVER.has(move.state) && move.state !== "Pending");
+  const sources = new Set(open.map((move) => move.source));
+  const targets = new Set(open.map((move) => move.target));
+  const cells = list.items.map((node) => {
+    const ratio = Math.max(0, ...Object.values(node.requestedRatio));
+    const level = node.pods ? Math.max(1, Math.min(10, Math.ceil(10 * ratio))) : 0;
+    const marks = [node.pods ? "" : "empty", sources.has(node.name) ? "leaves" : "", targets.has(node.name) ? "gains" : ""];
+    const text = [
+      `${node.name}: ${count(node.pods, "pod")}`,
+      ...Object.entries(node.requestedRatio).map(([resource, share]) => `${resource} ${percent(share)}`),
+      node.heldPlaces ? `${count(node.heldPlaces, "place")} held` : "",
+      node.state,
+    ].filter(Boolean).join(", ");
+    return element("i", { class: `l${level} ${marks.filter(Boolean).join(" ")}`, title: text, "data-node": node.name }, node.state ? "!" : "");
+  });
+  const summary = `${count(list.items.length, "node")}, ${list.emptyNodes} without pods, ${count(open.length, "move")} under way`;
+  show("nodes",
+    figures([["Nodes", list.items.length], ["Empty", list.emptyNodes], ["Pods", list.pods], ["Waiting", list.pendingPods], ["Places held", list.heldPlaces]]),
+    list.items.length
+      ? element("div", { class: list.items.length > 200 ? "map small" : "map", role: "img", "aria-label": summary }, ...cells)
+      : element("p", {}, "The cluster has no nodes."),
+    element("p", { class: "soft" }, "A cell is a node, filled as its fullest resource is requested. Dashed: no pods. ! cordoned, draining, kept or not ready. "
+      + "Outlined: a move under way takes a pod off it (dashed) or brings one (solid). Hold the pointer on a cell for its name."));
+}
+
+function showPlans(list) {
+  const rows = list.items.map((plan) => [
+    element("button", { type: "button", class: "link", "data-key": plan.name, "aria-expanded": String(shownPlan?.name === plan.name),
+      onclick: () => follow(plan.name) }, plan.name),
+    plan.policy || "none", plan.phase, plan.plannedMoves, plan.landedOnTarget, plan.freedNodeCount, time(plan.created), plan.message]);
+  byId("plan") ?? byId("plans").replaceChildren(element("div", { id: "plan-list" }), element("div", { id: "plan" }));
+  show("plan-list", rows.length
+    ? table("Plans", ["plan", "policy", "phase", "#moves", "#landed", "#freed", "made", "outcome"], rows)
+    : element("p", {}, "There are no plans. A DeschedulerPolicy makes them, or ", element("code", {}, "berth run"), "."),
+    list.remaining ? element("p", { class: "soft" }, `${count(list.remaining, "older plan")} more: `, element("code", {}, "berth plans")) : null);
+  if (shownPlan === null) {
+    const first = list.items.find((plan) => plan.phase === "Running") ?? list.items.find(isWaiting);
+    if (first) follow(first.name);
+  }
+}
+
+const isWaiting = (plan) => plan.phase === "Proposed" && plan.mode !== "Plan" && plan.mode !== null && !plan.approved && !plan.aborted;
+
+function showPlan() {
+  const plan = shownPlan;
+  if (plan === null || !byId("plan")) return;
+  const over = plan.moves.filter((move) => MOVE_OVER.has(move.state)).length;
+  const predicted = plan.predicted;
+  const reasons = [...(predicted?.restrictions ?? []).map((restriction) => restriction.message), ...(predicted?.notes ?? [])];
+  const rows = plan.moves.slice(0, 200).map((move) => [
+    `${move.namespace}/${move.pod}`, move.source, move.target || "any", move.state, [move.why, move.message].filter(Boolean).join("; ")]);
+  show("plan", element("div", { class: "plan" },
+    element("h3", {}, plan.name),
+    element("p", { id: "plan-phase" }, `${plan.phase}${plan.aborted && !OVER.has(plan.phase) ? ", being aborted" : ""}${plan.message ? `: ${plan.message}` : ""}`),
+    ...(predicted ? [gain(predicted), risk(predicted)] : []).filter(Boolean).map((sentence) => element("p", {}, sentence)),
+    ...reasons.map((sentence) => element("p", { class: "soft" }, sentence)),
+    plan.moves.length ? element("p", {}, element("label", { for: "moved" }, `${over} of ${count(plan.moves.length, "move")} over`),
+      element("progress", { id: "moved", max: plan.moves.length, value: String(over) })) : null,
+    element("p", { class: "buttons" },
+      isWaiting(plan) ? element("button", { id: "approve", "data-key": "approve", type: "button", class: "main", onclick: () => confirmApproval(plan) }, "Approve…") : null,
+      !OVER.has(plan.phase) && !plan.aborted
+        ? element("button", { id: "abort", "data-key": "abort", type: "button", onclick: () => confirmAbort(plan) }, "Abort…") : null),
+    rows.length ? table(`Moves of ${plan.name}`, ["pod", "from", "to", "state", "why"], rows) : null,
+    plan.moves.length > rows.length ? element("p", { class: "soft" }, `${plan.moves.length - rows.length} more moves: `, element("code", {}, `berth show ${plan.name}`)) : null));
+  showNodes();
+}
+
+function showPolicies(list) {
+  const trigger = ({ cron, timeZone, interval }) => cron ? `${cron} ${timeZone ?? ""}` : interval ? `every ${interval}` : "on request";
+  const rows = list.items.map((policy) => [
+    policy.name, `${trigger(policy.trigger)}${policy.suspend ? " (suspended)" : ""}`, policy.mode,
+    time(policy.lastRunTime, "never"), time(policy.nextRunTime), policy.invalidBecause ? `✗ ${policy.invalidBecause}` : [policy.lastOutcome, ...policy.warnings].filter(Boolean).join("; ")]);
+  show("policies", rows.length ? table("Policies", ["policy", "trigger", "mode", "last run", "next run", "outcome"], rows)
+    : element("p", {}, "There are no policies. A DeschedulerPolicy says when to run and by which rules."));
+}
+
+function showFragmentation(capacity) {
+  show("fragmentation",
+    table("Resources", ["resource", "#requested", "#free", "#largest free piece"],
+      capacity.resources.map((resource) => [resource.resource, percent(resource.requestedRatio), resource.free, resource.largestFree])),
+    capacity.shapes.length ? table("Pods that still fit", ["shape", "#fit", "#nodes with room", "stranded"],
+      capacity.shapes.map((shape) => [shape.shape, shape.fits, shape.nodesWithRoom,
+        shape.resources.map((resource) => `${resource.resource} ${percent(resource.strandedRatio)}`).join(", ")])) : null,
+    element("p", { class: "soft" }, "Stranded: the share of what is free that pods of the shape cannot use."));
+}
+
+function showHeld(list) {
+  const rows = list.items.map((held) => [
+    `${held.namespace}/${held.name}`,
+    held.plan ? `plan ${held.plan}` : held.owners.map((owner) => `${owner.kind} ${owner.name}`).join(", ") || "pods by label",
+    `${held.heldPlaces} of ${held.places}`, amounts(held.resources), held.nodes.join(", "), time(held.expiresAt, "no end")]);
+  show("held", rows.length ? table("Reservations", ["reservation", "for", "#held", "resources", "nodes", "until"], rows)
+    : element("p", {}, "Nothing is held. A Reservation holds capacity for pods that do not exist yet."));
+}
+
+const PARTS = [
+  ["nodes", "/v1/nodes", showNodes],
+  ["plans", "/v1/plans?limit=50", showPlans],
+  ["policies", "/v1/policies", showPolicies],
+  ["fragmentation", "/v1/fragmentation", showFragmentation],
+  ["held", "/v1/reservations", showHeld],
+];
+
+async function readPart([id, path, showPart]) {
+  try {
+    showPart(await (await ask(path)).json());
+  } catch (error) {
+    if (!(error instanceof Refused) || error.status === 401) throw error;
+    show(id, element("p", { class: "soft" }, error.status === 403 ? `Not shown: ${error.message}.` : `Not shown now: ${error.message}.`));
+  }
+}
+
+async function read() {
+  clearTimeout(reading);
+  const results = await Promise.allSettled(PARTS.map(readPart));
+  const failure = results.find((result) => result.status === "rejected")?.reason;
+  if (failure instanceof Refused) return signIn(token ? failure.message : "");
+  readFailed = failure !== undefined;
+  showConnection();
+  if (!readFailed) {
+    byId("sign-in").hidden = true;
+    byId("cluster").hidden = false;
+    byId("leave").hidden = !token;
+  }
+  clearTimeout(reading); // another reading may have begun meanwhile
+  reading = setTimeout(read, READ_EVERY_MILLISECONDS);
+}
+
+function showConnection() {
+  const connection = byId("connection");
+  const text = readFailed || streamFailed ? "The connection is lost; trying again." : "Live";
+  if (connection.textContent !== text) connection.textContent = text;
+  connection.className = readFailed || streamFailed ? "badly" : "soft";
+}
+
+// --- the events of one plan -----------------------------------------------------------------------------------------
+
+async function follow(name) {
+  following?.abort();
+  const controller = following = new AbortController();
+  lastEventId = "";
+  shownPlan = { name, moves: [], phase: "", message: "", predicted: null };
+  while (!controller.signal.aborted) {
+    try {
+      const headers = lastEventId ? { "Last-Event-ID": lastEventId } : {};
+      const answer = await ask(`/v1/plans/${encodeURIComponent(name)}/events`, { headers, signal: controller.signal });
+      streamFailed = false;
+      showConnection();
+      if (answer.status === 204) return;
+      await readEvents(answer.body, controller.signal);
+      if (OVER.has(shownPlan?.phase)) return;
+    } catch (error) {
+      if (controller.signal.aborted) return;
+      if (error instanceof Refused && error.status < 429) {
+        show("plan", element("p", { class: "soft" }, `Not shown: ${error.message}.`));
+        return;
+      }
+      streamFailed = true;
+      showConnection();
+    }
+    await new Promise((resume) => setTimeout(resume, RECONNECT_MILLISECONDS));
+  }
+}
+
+async function readEvents(body, signal) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done || signal.aborted) return;
+    buffer += value;
+    const blocks = buffer.split("\n\n");
+    buffer = blocks.pop();
+    let changed = false;
+    for (const block of blocks) changed = takeEvent(block) || changed;
+    if (changed) showPlan();
+  }
+}
+
+function takeEvent(block) {
+  const fields = Object.fromEntries(block.split("\n").filter((line) => !line.startsWith(":")).map((line) => {
+    const colon = line.indexOf(": ");
+    return [line.slice(0, colon), line.slice(colon + 2)];
+  }));
+  if (fields.id) lastEventId = fields.id;
+  if (!fields.event) return false;
+  const data = JSON.parse(fields.data);
+  switch (fields.event) {
+    case "plan": shownPlan = data; return true;
+    case "move": shownPlan.moves = shownPlan.moves.map((move) => move.index === data.index ? data : move); return true;
+    case "phase": shownPlan = { ...shownPlan, ...data }; read(); return true;
+    case "deleted": shownPlan = { ...shownPlan, phase: "Aborted", message: "the plan was deleted", moves: [] }; read(); return true;
+    default: throw new Refused(data.status, data.detail);
+  }
+}
+
+// --- decisions --------------------------------------------------------------------------------------------------------
+
+async function confirmApproval(plan) {
+  // The version that is approved is the one whose consequences the dialog names.
+  const answer = await ask(`/v1/plans/${encodeURIComponent(plan.name)}`).catch((error) => error);
+  if (answer instanceof Error) return confirm(`Approve ${plan.name}?`, [answer.message], "", null);
+  const version = answer.headers.get("ETag");
+  const looked = await answer.json();
+  const freed = looked.predicted?.freedNodes ?? [];
+  confirm(`Approve ${plan.name}?`, [
+    `${count(looked.plannedMoves, "pod")} will be moved${looked.plannedEvictions ? `, ${looked.plannedEvictions} evicted without a place` : ""}`
+      + `${freed.length ? `, and ${count(freed.length, "node")} freed: ${freed.slice(0, 5).join(", ")}${freed.length > 5 ? " and others" : ""}` : ""}.`,
+    looked.predicted ? risk(looked.predicted) : "",
+    "An approval cannot be taken back; a plan that runs can be aborted.",
+  ], "Approve", () => ask(`/v1/plans/${encodeURIComponent(plan.name)}/approve`, { method: "POST", headers: { "If-Match": version } }));
+}
+
+function confirmAbort(plan) {
+  const open = plan.moves.filter((move) => !MOVE_OVER.has(move.state)).length;
+  confirm(`Abort ${plan.name}?`, [
+    `Of ${count(plan.moves.length, "move")}, ${open} ${open === 1 ? "is" : "are"} not over: those that have not begun will not begin, and what is held for them is released.`,
+    "Pods that are evicted already are awaited; nothing that has moved is moved back. It cannot be undone.",
+  ], "Abort the plan", () => ask(`/v1/plans/${encodeURIComponent(plan.name)}/abort`, { method: "POST" }));
+}
+
+function confirm(heading, sentences, verb, act) {
+  const dialog = byId("confirm");
+  byId("confirm-heading").textContent = heading;
+  byId("confirm-text").replaceChildren(...sentences.filter(Boolean).map((sentence) => element("p", {}, sentence)));
+  byId("confirm-refused").textContent = "";
+  const yes = byId("confirm-yes");
+  yes.textContent = verb;
+  yes.hidden = act === null;
+  yes.disabled = false;
+  yes.onclick = async () => {
+    yes.disabled = true;
+    try {
+      await act();
+      dialog.close();
+      read();
+    } catch (error) {
+      byId("confirm-refused").textContent = error.message;
+    }
+  };
+  dialog.showModal();
+}
+
+// --- who is looking -----------------------------------------------------------------------------------------------------
+
+function signIn(reason) {
+  following?.abort();
+  shownPlan = null;
+  token = "";
+  sessionStorage.removeItem(TOKEN);
+  byId("cluster").hidden = true;
+  byId("leave").hidden = true;
+  byId("connection").textContent = "";
+  byId("sign-in").hidden = false;
+  byId("refused").textContent = reason;
+  byId("token").focus();
+}
+
+byId("confirm-no").addEventListener("click", () => byId("confirm").close());
+byId("leave").addEventListener("click", () => { clearTimeout(reading); location.reload(); sessionStorage.removeItem(TOKEN); });
+byId("sign-in").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = byId("token").value.trim();
+  byId("token").value = "";
+  sessionStorage.setItem(TOKEN, token);
+  read();
+});
+read();

@@ -1,0 +1,172 @@
+"""The page at `/ui` in a real browser: decided by clicks, followed live, kept through a lost connection."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from berth_kube.resources import MIGRATION_PLANS
+from berth_sandbox.ports import free_port
+from browser import Browser, browsing
+from descheduler.rest_server import ADMIN, READER, ReviewingCluster, add_plan, move_states, populated, quick, serving
+
+pytestmark = pytest.mark.deep
+
+PHONE: Final = 390
+DESK: Final = 1280
+MOVES: Final = 20
+TOO_WIDE: Final = "document.documentElement.scrollWidth - innerWidth"
+SECONDS: Final = 60
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with browsing() as opened:
+        yield opened
+
+
+@pytest.fixture
+def cluster() -> ReviewingCluster:
+    populated_cluster = populated()
+    add_plan(populated_cluster, "plan-of-twenty", states=("Pending",) * MOVES)
+    return populated_cluster
+
+
+@pytest.fixture
+def url(cluster: ReviewingCluster) -> Iterator[str]:
+    with serving(cluster, replace(quick(), ui=True)) as address:
+        yield address
+
+
+def until(browser: Browser, condition: str) -> None:
+    """Wait until a condition holds in the page, looking after each of its changes."""
+    script = f"""new Promise((resolve, reject) => {{
+      const look = () => ({condition}) && (watching.disconnect(), clearTimeout(late), resolve());
+      const watching = new MutationObserver(look);
+      const late = setTimeout(() => reject(new Error(document.body.innerText)), {SECONDS * 1000});
+      watching.observe(document, {{subtree: true, childList: true, attributes: true, characterData: true}});
+      look();
+    }})"""
+    browser.evaluate(script)
+
+
+def has_text(selector: str, text: str) -> str:
+    return f"document.querySelector({json.dumps(selector)})?.textContent.includes({json.dumps(text)})"
+
+
+def click(browser: Browser, selector: str) -> None:
+    until(browser, f"document.querySelector({json.dumps(selector)})?.checkVisibility()")
+    browser.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
+
+
+def sign_in(browser: Browser, url: str, token: str = ADMIN, *, width: int = DESK, scheme: str = "light") -> None:
+    browser.open(f"{url}/ui", width=width, scheme=scheme)
+    until(browser, "document.querySelector('#sign-in').checkVisibility()")
+    browser.evaluate(f"document.querySelector('#token').value = {json.dumps(token)}")
+    click(browser, "#sign-in button")
+
+
+def set_states(cluster: ReviewingCluster, name: str, phase: str, *states: str) -> None:
+    body = {"status": {"phase": phase, "moves": move_states(states)}}
+    cluster.merge_patch(MIGRATION_PLANS, name, body, subresource="status")
+
+
+def test_a_plan_is_approved_by_clicks_and_its_moves_are_watched(
+    browser: Browser, url: str, cluster: ReviewingCluster
+) -> None:
+    sign_in(browser, url)
+    click(browser, "[data-key=plan-of-twenty]")
+    until(browser, has_text("#plan h3", "plan-of-twenty"))
+    click(browser, "#approve")
+    until(browser, has_text("#confirm-text", f"{MOVES} pods will be moved"))
+    assert not cluster.get(MIGRATION_PLANS, "plan-of-twenty")["spec"].get("approved")
+    click(browser, "#confirm-yes")
+    until(browser, "!document.querySelector('#confirm').open")
+    spec = cluster.get(MIGRATION_PLANS, "plan-of-twenty")["spec"]
+    assert (spec["approved"], spec["approvedBy"]) == (True, "admin")
+
+    set_states(cluster, "plan-of-twenty", "Running", *["Evicted"] * MOVES)
+    until(browser, "document.querySelector('[data-node=n1].leaves') && document.querySelector('[data-node=n2].gains')")
+    for landed in range(1, MOVES + 1):
+        states = ["Landed"] * landed + ["Evicted"] * (MOVES - landed)
+        set_states(cluster, "plan-of-twenty", "Running", *states)
+        until(browser, has_text("#plan", f"{landed} of {MOVES} moves over"))
+    set_states(cluster, "plan-of-twenty", "Succeeded", *["Landed"] * MOVES)
+    until(browser, has_text("#plan-phase", "Succeeded"))
+    until(browser, "!document.querySelector('.leaves') && !document.querySelector('#abort')")
+
+
+def test_a_plan_is_aborted_by_clicks_only_once_that_is_confirmed(
+    browser: Browser, url: str, cluster: ReviewingCluster
+) -> None:
+    sign_in(browser, url)
+    click(browser, "[data-key=plan-waiting]")
+    until(browser, has_text("#plan h3", "plan-waiting"))
+    click(browser, "#abort")
+    until(browser, has_text("#confirm-text", "cannot be undone"))
+    click(browser, "#confirm-no")
+    until(browser, "!document.querySelector('#confirm').open")
+    assert not cluster.get(MIGRATION_PLANS, "plan-waiting")["spec"].get("aborted")
+    click(browser, "#abort")
+    click(browser, "#confirm-yes")
+    until(browser, "!document.querySelector('#confirm').open")
+    assert cluster.get(MIGRATION_PLANS, "plan-waiting")["spec"]["aborted"]
+
+
+def test_a_plan_that_changed_behind_the_dialog_is_not_approved(
+    browser: Browser, url: str, cluster: ReviewingCluster
+) -> None:
+    sign_in(browser, url)
+    click(browser, "[data-key=plan-waiting]")
+    until(browser, has_text("#plan h3", "plan-waiting"))
+    click(browser, "#approve")
+    until(browser, has_text("#confirm-text", "2 pods will be moved"))
+    cluster.merge_patch(MIGRATION_PLANS, "plan-waiting", {"spec": {"approveBefore": "2999-01-01T00:00:00Z"}})
+    click(browser, "#confirm-yes")
+    until(browser, "document.querySelector('#confirm-refused').textContent !== ''")
+    assert not cluster.get(MIGRATION_PLANS, "plan-waiting")["spec"].get("approved")
+
+
+def test_a_connection_that_is_lost_is_said_and_comes_back(browser: Browser, cluster: ReviewingCluster) -> None:
+    settings = replace(quick(), ui=True, port=free_port())
+    with serving(cluster, settings) as url:
+        sign_in(browser, url)
+        click(browser, "[data-key=plan-of-twenty]")
+        until(browser, has_text("#plan h3", "plan-of-twenty"))
+    until(browser, has_text("#connection", "The connection is lost"))
+    set_states(cluster, "plan-of-twenty", "Running", *["Landed"] * MOVES)
+    with serving(cluster, settings):
+        until(browser, has_text("#connection", "Live"))
+        until(browser, has_text("#plan", f"{MOVES} of {MOVES} moves over"))
+
+
+def test_a_part_that_its_reader_may_not_read_says_so_beside_the_others(browser: Browser, url: str) -> None:
+    sign_in(browser, url, READER)
+    until(browser, has_text("#nodes", "no right to list nodes"))
+    until(browser, has_text("#policies", "no right to list deschedulerpolicies"))
+    until(browser, "document.querySelector('[data-key=plan-done]')?.checkVisibility()")
+
+
+def test_a_token_that_the_cluster_does_not_know_is_asked_for_again(browser: Browser, url: str) -> None:
+    sign_in(browser, url, "unknown")
+    until(browser, has_text("#refused", "does not know this token"))
+    assert browser.evaluate("sessionStorage.length") == 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(PHONE, "light"), (DESK, "dark")])
+def test_the_page_can_be_used_by_everybody_on_a_phone_and_in_the_dark(
+    browser: Browser, url: str, width: int, scheme: str
+) -> None:
+    browser.open(f"{url}/ui", width=width, scheme=scheme)
+    until(browser, "document.querySelector('#sign-in').checkVisibility()")
+    assert browser.find_barriers() == []
+    sign_in(browser, url, width=width, scheme=scheme)
+    until(browser, has_text("#plan h3", "plan-"))
+    until(browser, "document.querySelector('#held p') && document.querySelector('#fragmentation table')")
+    assert browser.evaluate(TOO_WIDE) <= 0
+    assert browser.find_barriers() == []
+    click(browser, "#approve")
+    until(browser, "document.querySelector('#confirm').open")
+    assert browser.find_barriers() == []
