@@ -35,6 +35,8 @@ from berth_core.reservations import SlotState
 from berth_descheduler.migration.nodes import cooling_marks, cordons, freed_marks, plan_taints
 from berth_descheduler.migration.operator import cleanup
 from berth_descheduler.settings import FreedNodes
+from berth_descheduler.uninstall.leftovers import build_node_patch, build_pod_patch, marks_of_node, marks_of_pod
+from berth_descheduler.uninstall.removal import Removal, Settings
 from berth_kube import surge
 from berth_kube.client import KubeClient
 from berth_kube.errors import ConflictError
@@ -191,6 +193,11 @@ def _unguard_for_the_silent(client: KubeClient, _seen: Raw) -> None:
     cleanup._unguard(client, NODE)
 
 
+def _removal(client: KubeClient) -> Removal:
+    settings = Settings(namespace="berth-system", release="berth", keep_crds=True, timeout_seconds=60)
+    return Removal(client, FakeClock(), settings)
+
+
 def _mark_freed(client: KubeClient, _seen: Raw) -> None:
     carries = FreedNodes(taint=True, annotations={"example.com/freed": "yes"})
     freed_marks.mark_freed(client, FakeClock(), [NODE], freed_marks.Freeing("plan", "", carries))
@@ -263,6 +270,7 @@ def _is_assigned(raw: Raw) -> bool:
     return is_noted and is_labelled and tolerated(raw).count(HANDOVER_TAINT) == 1
 
 
+_CLEARED: Final = "berth_descheduler.uninstall.removal._patch"
 _PATCHED: Final = "berth_operator.reservation.act.executor._patched"
 
 FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
@@ -424,6 +432,18 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         before=lambda: node_body(labels={COOLING_LABEL: "true"}),
         act=_sweep_cooling,
         done=lambda raw: COOLING_LABEL not in _labels(raw),
+    ),
+    "a pod is cleared of marks for good": ForeignPatch(
+        site=_CLEARED,
+        before=lambda: pod_body(noted=True),
+        act=lambda client, seen: _removal(client)._patch(PODS, seen, build_pod_patch),
+        done=lambda raw: not marks_of_pod(raw),
+    ),
+    "a node is cleared of marks for good": ForeignPatch(
+        site=_CLEARED,
+        before=lambda: node_body(guarded=True, labels={COOLING_LABEL: "true"}),
+        act=lambda client, seen: _removal(client)._patch(NODES, seen, build_node_patch),
+        done=lambda raw: not marks_of_node(raw),
     ),
 }
 

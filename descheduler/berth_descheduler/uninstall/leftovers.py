@@ -12,12 +12,12 @@ from berth_core import (
     FENCE_LABEL,
     HANDOVER_GATE,
     PLACEHOLDER_LABEL,
+    PREFIX,
     QUEUE_GATE,
     RELEASED_HASH,
     RESERVATION_LABEL,
     TEMPLATE_HASH_LABEL,
 )
-from berth_core.labels import PREFIX
 from berth_core.snapshot import RawObject
 from berth_descheduler.migration.nodes.freed_marks import read_mark
 

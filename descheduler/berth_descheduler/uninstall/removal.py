@@ -72,9 +72,10 @@ from berth_kube import (
     KubeClient,
     NotFoundError,
     Resource,
+    build_return,
+    hash_of,
 )
 from berth_kube.resources import CONFIG_MAPS
-from berth_kube.surge import build_return, hash_of
 
 _NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 _CERTIFICATES: Final = Resource("cert-manager.io", "v1", "certificates", "Certificate")
