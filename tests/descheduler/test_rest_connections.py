@@ -494,6 +494,7 @@ def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> bool:
 NOTHING: Final[dict[str, Any]] = {
     "rest_address": None,
     "rest_certificate": None,
+    "rest_ui": False,
     "rest_key": None,
     "rest_audience": (),
     "namespace": "berth-system",
@@ -509,6 +510,7 @@ NOTHING: Final[dict[str, Any]] = {
         "the other half": ({"rest_address": "127.0.0.1:0", "rest_certificate": Path("c")}, "--rest-key is not given"),
         "no address": ({"rest_certificate": Path("c"), "rest_key": Path("k")}, "--rest-address is not given"),
         "an audience only": ({"rest_audience": ("berth",)}, "--rest-address is not given"),
+        "a page only": ({"rest_ui": True}, "--rest-address is not given; expected HOST:PORT beside --rest-ui"),
     }.values(),
     ids=str,
 )

@@ -64,7 +64,7 @@ def test_claims_never_end() -> None:
     found = choose(node("claimed", claimed=1))
     assert found.nodes == {}
     assert found.reason is ReservationReason.UNSCHEDULABLE_YET
-    assert "1 slot of task main has no node: of 1 node that may have its pods none has enough" in found.message
+    assert "1 slot of task main has no node: of 1 node that admits its pods none has enough" in found.message
 
 
 def test_slots_fill_a_node_before_the_next() -> None:

@@ -209,11 +209,10 @@ class _Progress:
         ]
         if able_nodes and self._budget is not None:
             return ReservationReason.FENCE_LIMIT, f"{without_node}: {self._budget.why_not(able_nodes[0])}"
-        nodes_text = (
-            f"of {count(len(demand.nodes), 'node')} that may have its pods none has"
-            if demand.nodes
-            else "no node admits its pods"
-        )
+        nodes_text = "no node admits its pods"
+        if demand.nodes:
+            admit = "admits" if len(demand.nodes) == 1 else "admit"
+            nodes_text = f"of {count(len(demand.nodes), 'node')} that {admit} its pods none has"
         room_text = " enough allocatable room besides what does not end there" if demand.nodes else ""
         return ReservationReason.UNSCHEDULABLE_YET, f"{without_node}: {nodes_text}{room_text}"
 
