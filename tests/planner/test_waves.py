@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.cluster import NodeIndex
 from berth_descheduler.planner.simulation.state import State, Step
-from berth_descheduler.planner.waves import MOST_NAMED, assign_waves, find_predecessors
+from berth_descheduler.planner.waves import MOST_NAMED, assign_waves, find_predecessors, longest_chain
 from builders import disruption_budget, node, owner, pod
 from planner.clusters import ZONE, apart, company, selector, settings, spread, term
 
@@ -276,3 +277,25 @@ def test_what_is_in_flight_of_a_controller_or_a_budget_is_of_one_wave(
             tied = move.owner == other.owner or labels[move.pod] == labels[other.pod] == WEB
             if tied and other.wave < move.wave:
                 assert early in before(moves, late)
+
+
+# --- how many moves wait for one another ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("waves", "predecessors", "longest"),
+    {
+        "no moves": ([], [], 0),
+        "all at once": ([0, 0, 0], [(), (), ()], 1),
+        "waves in which nothing waits": ([0, 1, 2], [(), (), ()], 1),
+        "one after the other": ([0, 1, 2], [(), (0,), (1,)], 3),
+        "two chains": ([0, 0, 1, 1, 2], [(), (), (0,), (1,), (3,)], 3),
+        "all of the waves before": ([0, 1, 1, 2], [(), (0,), (), None], 3),
+        "not in the order of waves": ([1, 0], [(1,), ()], 2),
+    }.values(),
+    ids=str,
+)
+def test_the_longest_chain_counts_moves_that_wait_for_one_another(
+    waves: list[int], predecessors: list[tuple[int, ...] | None], longest: int
+) -> None:
+    assert longest_chain(waves, predecessors) == longest

@@ -51,7 +51,7 @@ from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, pl
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
 from berth_descheduler.planner.single_pods import Named, joined, name_pods, problem_after, propose_for_named
-from berth_descheduler.planner.waves import assign_waves, find_predecessors
+from berth_descheduler.planner.waves import assign_waves, find_predecessors, longest_chain
 from berth_descheduler.planner.weights import NodeWeights, format_weight
 from berth_descheduler.planner.wishes import Propose, propose_as_wished
 
@@ -327,6 +327,11 @@ class Plan:
         own_namespace = self.settings.scope.own_namespace
         planned = planned_rooms(self.room, emptied, own_namespace=own_namespace, owners=self.room_owners)
         return (*planned, *self.waits[: MOST_ROOMS - len(planned)])
+
+    @property
+    def longest_chain(self) -> int:
+        """Return the most moves of which each has to wait for the one before; 0 without moves."""
+        return longest_chain([move.wave for move in self.moves], [move.after for move in self.moves])
 
     @property
     def predicted(self) -> Predicted:

@@ -193,6 +193,19 @@ def find_predecessors(
     return tuple(predecessors)
 
 
+def longest_chain(waves: Sequence[int], predecessors: Sequence[tuple[int, ...] | None]) -> int:
+    """Return the most steps of which each has to wait for the one before, as `find_predecessors` says; 0 of none."""
+    chains = [0] * len(waves)
+    wave_now, longest, longest_below = 0, 0, 0
+    for index in sorted(range(len(waves)), key=waves.__getitem__):
+        if waves[index] > wave_now:
+            wave_now, longest_below = waves[index], longest
+        named = predecessors[index]
+        chains[index] = 1 + (longest_below if named is None else max((chains[step] for step in named), default=0))
+        longest = max(longest, chains[index])
+    return longest
+
+
 def _steps_below(waves: Sequence[int]) -> list[int]:
     """Return the steps of lower waves than each wave, as the bits of a number."""
     steps_below = [0] * (max(waves, default=0) + 2)

@@ -80,6 +80,8 @@ class ProposedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     requests: dict[str, str]
     wave: int
     """From 1."""
+    after: tuple[int, ...] | None
+    """The moves, by `index`, that must be over before it begins; null: all of the waves before."""
     why: str
     """Why this single pod should run elsewhere: `spec.moves[].reason`."""
     method: MoveMethod | None
@@ -217,6 +219,8 @@ class PlanProposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     out_of_time: bool | None
     cost: Cost
     predicted: Predicted
+    longest_chain: int
+    """The most moves of which each has to wait for the one before."""
     moves: tuple[ProposedMove, ...]
     rooms: tuple[ProposedRoom, ...]
     fragmentation: FragmentationLowered | None
@@ -417,6 +421,7 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
             weights=dict(DISRUPTION_WEIGHTS),
         ),
         predicted=plan.predicted,
+        longest_chain=plan.longest_chain,
         moves=tuple(map(_describe_proposed_move, range(len(plan.moves)), plan.moves, move_ways)),
         rooms=tuple(map(_describe_room_made, plan.room)),
         fragmentation=None if plan.fragmentation is None else _describe_lowered(plan, plan.fragmentation),
@@ -472,7 +477,7 @@ def describe_objective(objective: Objective) -> PlanObjective:
 
 
 def move_fields(index: int, move: PlannedMove) -> dict[str, Any]:
-    names = ("namespace", "pod", "pod_uid", "owner", "source", "target", "requests", "wave")
+    names = ("namespace", "pod", "pod_uid", "owner", "source", "target", "requests", "wave", "after")
     return {"index": index, **{field: getattr(move, field) for field in names}, "why": move.reason}
 
 
