@@ -17,9 +17,10 @@ from typing import Any, Final
 
 import pytest
 import requests
+import uvicorn
 
 from berth_core.errors import InputError
-from berth_descheduler.api.server import Certificate, rest_settings
+from berth_descheduler.api.server import Certificate, ClosingServer, rest_settings, timeout_protocol
 from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
 from berth_kube.resources import MIGRATION_PLANS, TOKEN_REVIEWS
 from berth_operator.admission.certificates import CertificateTerms, renew
@@ -496,7 +497,7 @@ NOTHING: Final[dict[str, Any]] = {
     "rest_certificate": None,
     "rest_ui": False,
     "rest_key": None,
-    "rest_audience": (),
+    "rest_audience": (), "rest_ui": False,
     "namespace": "berth-system",
 }
 
@@ -566,6 +567,34 @@ def test_an_address_that_is_taken_is_named(cluster: ReviewingCluster) -> None:
 def test_limits_that_let_nothing_through_are_refused(made: Callable[[], object]) -> None:
     with pytest.raises(InputError, match="expected a number above 0"):
         made()
+
+
+def test_a_connection_that_is_accepted_while_the_service_ends_is_closed_with_it() -> None:
+    """A page that asks again and again opens one at such a moment."""
+
+    async def end_with_a_late_connection(ours: socket.socket) -> int:
+        loop = asyncio.get_running_loop()
+        protocol = timeout_protocol(quick())
+        config = uvicorn.Config(
+            lambda: None, http=protocol, lifespan="off", log_config=None, timeout_graceful_shutdown=1
+        )
+        config.load()
+        server = ClosingServer(config)
+        server.lifespan = config.lifespan_class(config)
+        server.servers = []
+        ending = loop.create_task(server.shutdown())
+        await asyncio.sleep(0)  # shutdown has told the connections that there were
+        made = partial(protocol, config=config, server_state=server.server_state, app_state={})  # type: ignore[call-arg]
+        await loop.connect_accepted_socket(made, ours)
+        open_meanwhile = len(server.server_state.connections)
+        await ending
+        return open_meanwhile
+
+    ours, theirs = socket.socketpair()
+    with closing(theirs):
+        assert asyncio.run(end_with_a_late_connection(ours)) == 1
+        assert ours.fileno() == -1
+        assert theirs.recv(1) == b""
 
 
 # --- what the cases share ---------------------------------------------------------------------------------------------

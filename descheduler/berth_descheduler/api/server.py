@@ -313,6 +313,19 @@ _LOOK_SECONDS: Final = 30
 _JOIN_SECONDS: Final = 5.0
 
 
+class ClosingServer(uvicorn.Server):
+    """Leaves no connection open when it has ended, also none that was accepted while it began to end."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=_CLOSE_SECONDS)
+        for connection in self.server_state.connections:
+            if isinstance(connection, TimeoutProtocol):
+                connection.transport.abort()
+        await asyncio.sleep(0)  # the loop closes an aborted socket in its next pass
+
+
 class RestServer:
     """Serves on an address while the context is open; raises `InputError` if it cannot."""
 
@@ -361,7 +374,7 @@ class RestServer:
 
     async def _serve(self) -> None:
         application = Application(self._client, self._clock, self._settings, self._registry)
-        server = uvicorn.Server(self._config(application))
+        server = ClosingServer(self._config(application))
         self._running = (asyncio.get_running_loop(), application, server)
         self._ready.set()
         try:
