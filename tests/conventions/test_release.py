@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,8 @@ import pytest
 import yaml
 
 import release
-from conventions.tracked import ROOT
+from conventions.test_project_files import PROJECT
+from conventions.tracked import ROOT, tracked_files
 
 VERSION: Final = release.read_version()
 TAG: Final = f"v{VERSION}"
@@ -126,6 +128,16 @@ def test_a_base_may_come_from_a_mirror(tmp_path: Path) -> None:
 
 def test_the_same_files_make_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     assert release.build_wheel(tmp_path).read_bytes() == wheel.read_bytes()
+
+
+def test_the_wheel_has_every_file_of_its_packages(wheel: Path) -> None:
+    folders = [ROOT / folder for folder in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
+    want = {
+        str(path.relative_to(folder.parent)) for folder in folders for path in tracked_files() if folder in path.parents
+    }
+    assert "berth_descheduler/ui/static/page.js" in want
+    with zipfile.ZipFile(wheel) as archive:
+        assert want - set(archive.namelist()) == set()
 
 
 def test_the_manifest_for_krew_has_all_that_krew_wants(wheel: Path, tmp_path: Path) -> None:
