@@ -129,6 +129,21 @@ def test_a_plan_that_changed_behind_the_dialog_is_not_approved(
     assert not cluster.get(MIGRATION_PLANS, "plan-waiting")["spec"].get("approved")
 
 
+def test_nodes_are_reached_by_keyboard_and_by_touch(browser: Browser, url: str) -> None:
+    sign_in(browser, url)
+    until(browser, "document.querySelectorAll('#nodes [data-node]').length === 3")
+    stops = "[...document.querySelectorAll('#nodes [tabindex=\"0\"]')].map((cell) => cell.dataset.node).join()"
+    assert browser.evaluate(stops) == "n0"
+    browser.evaluate("document.querySelector('[data-node=n0]').focus()")
+    for key, name in (("ArrowRight", "n1"), ("ArrowRight", "n2"), ("ArrowRight", "n2"), ("Home", "n0"), ("End", "n2")):
+        browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+        assert browser.evaluate("document.activeElement.ariaLabel").startswith(f"{name}: 1 pod, cpu 25 %")
+        assert browser.evaluate("document.querySelector('#node').textContent").startswith(f"{name}: 1 pod, cpu 25 %")
+    click(browser, "[data-node=n1]")
+    assert browser.evaluate("document.querySelector('#node').textContent").startswith("n1: ")
+    assert browser.evaluate(stops) == "n1"
+
+
 def test_a_connection_that_is_lost_is_said_and_comes_back(browser: Browser, cluster: ReviewingCluster) -> None:
     settings = replace(quick(), ui=True, port=free_port())
     with serving(cluster, settings) as url:

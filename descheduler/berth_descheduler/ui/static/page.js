@@ -96,6 +96,7 @@ const figures = (pairs) => element("dl", { class: "figures" },
   ...pairs.map(([label, value]) => element("div", {}, element("dt", {}, label), element("dd", {}, value))));
 
 let nodes = null;
+let shownNode = ""; // the name of the node whose figures stand below the map
 
 function showNodes(list = nodes) {
   nodes = list;
@@ -103,6 +104,8 @@ function showNodes(list = nodes) {
   const open = (shownPlan?.moves ?? []).filter((move) => !MOVE_OVER.has(move.state) && move.state !== "Pending");
   const sources = new Set(open.map((move) => move.source));
   const targets = new Set(open.map((move) => move.target));
+  if (!list.items.some((node) => node.name === shownNode)) shownNode = "";
+  const reached = shownNode || list.items[0]?.name; // one stop for the tabulator; arrows go on from there
   const cells = list.items.map((node) => {
     const ratio = Math.max(0, ...Object.values(node.requestedRatio));
     const level = node.pods ? Math.max(1, Math.min(10, Math.ceil(10 * ratio))) : 0;
@@ -113,16 +116,37 @@ function showNodes(list = nodes) {
       node.heldPlaces ? `${count(node.heldPlaces, "place")} held` : "",
       node.state,
     ].filter(Boolean).join(", ");
-    return element("i", { class: `l${level} ${marks.filter(Boolean).join(" ")}`, title: text, "data-node": node.name }, node.state ? "!" : "");
+    return element("button", { type: "button", class: `l${level} ${marks.filter(Boolean).join(" ")}`, title: text, "aria-label": text,
+      tabindex: node.name === reached ? "0" : "-1", "data-node": node.name, "data-key": `node ${node.name}` }, node.state ? "!" : "");
   });
   const summary = `${count(list.items.length, "node")}, ${list.emptyNodes} without pods, ${count(open.length, "move")} under way`;
   show("nodes",
     figures([["Nodes", list.items.length], ["Empty", list.emptyNodes], ["Pods", list.pods], ["Waiting", list.pendingPods], ["Places held", list.heldPlaces]]),
     list.items.length
-      ? element("div", { class: list.items.length > 200 ? "map small" : "map", role: "img", "aria-label": summary }, ...cells)
+      ? element("div", { class: list.items.length > 200 ? "map small" : "map", role: "group", "aria-label": summary }, ...cells)
       : element("p", {}, "The cluster has no nodes."),
+    element("p", { id: "node" }, cells.find((cell) => cell.dataset.node === shownNode)?.title ?? ""),
     element("p", { class: "soft" }, "A cell is a node, filled as its fullest resource is requested. Dashed: no pods. ! cordoned, draining, kept or not ready. "
-      + "Outlined: a move under way takes a pod off it (dashed) or brings one (solid). Hold the pointer on a cell for its name."));
+      + "Outlined: a move under way takes a pod off it (dashed) or brings one (solid). Choose a cell, or go from one to the next by the arrow keys, for its figures."));
+}
+
+function chooseNode(event) {
+  const chosen = event.target.closest("[data-node]");
+  if (!chosen) return;
+  shownNode = chosen.dataset.node;
+  for (const cell of chosen.parentElement.children) cell.tabIndex = cell === chosen ? 0 : -1;
+  byId("node").textContent = chosen.title;
+}
+
+function goToNextNode(event) {
+  const cells = [...(event.target.closest("[data-node]")?.parentElement.children ?? [])];
+  const index = cells.indexOf(event.target);
+  const columns = cells.filter((cell) => cell.offsetTop === cells[0].offsetTop).length;
+  const next = cells[{ ArrowLeft: index - 1, ArrowRight: index + 1, ArrowUp: index - columns, ArrowDown: index + columns,
+    Home: 0, End: cells.length - 1 }[event.key]];
+  if (!next || event.ctrlKey || event.altKey || event.metaKey) return;
+  event.preventDefault();
+  next.focus();
 }
 
 function showPlans(list) {
@@ -358,6 +382,9 @@ function signIn(reason) {
   byId("token").focus();
 }
 
+byId("nodes").addEventListener("focusin", chooseNode);
+byId("nodes").addEventListener("click", chooseNode); // where a button that is touched is not focused
+byId("nodes").addEventListener("keydown", goToNextNode);
 byId("confirm-no").addEventListener("click", () => byId("confirm").close());
 byId("leave").addEventListener("click", () => { clearTimeout(reading); location.reload(); sessionStorage.removeItem(TOKEN); });
 byId("sign-in").addEventListener("submit", (event) => {
