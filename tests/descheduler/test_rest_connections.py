@@ -497,7 +497,8 @@ NOTHING: Final[dict[str, Any]] = {
     "rest_certificate": None,
     "rest_ui": False,
     "rest_key": None,
-    "rest_audience": (), "rest_ui": False,
+    "rest_audience": (),
+    "rest_ui": False,
     "namespace": "berth-system",
 }
 
