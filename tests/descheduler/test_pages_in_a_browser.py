@@ -17,6 +17,7 @@ from descheduler.test_html_report import OCCASION, PAGES, small_plan
 
 PHONE: Final = 390
 DESK: Final = 1280
+WIDE: Final = 2560
 PAPER: Final = 717
 """What the margins leave of A4, in CSS pixels."""
 
@@ -98,3 +99,15 @@ def test_a_report_begins_with_gain_and_risk_and_unfolds_the_first_wave_alone(
     waves = browser.evaluate("[...document.querySelectorAll('#moves ~ details')].map(one => one.open)")
     assert waves == [True, *[False] * (len(waves) - 1)]
     assert len(waves) > 1
+
+
+@pytest.mark.deep
+def test_the_map_of_a_report_uses_a_wide_screen_and_lines_stay_short(
+    browser: Browser, addresses: dict[str, str]
+) -> None:
+    browser.open(addresses[DEMO], width=WIDE)
+    map_width = browser.evaluate("document.querySelector('.maps').getBoundingClientRect().width")
+    line_width = browser.evaluate("Math.max(...[...document.querySelectorAll('p')].map(line => line.clientWidth))")
+    assert map_width > 0.8 * WIDE
+    assert 0 < line_width < 0.5 * WIDE
+    assert browser.evaluate(TOO_WIDE) <= 0

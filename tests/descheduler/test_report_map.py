@@ -79,3 +79,35 @@ def test_in_a_large_cluster_a_cell_is_several_nodes(nodes: int, want_cells: int,
     assert sum(cell.freed for cell in drawn.maps[1].cells) == want_cells - 60 // want_each
     assert {row.band: row.nodes for row in drawn.bands}[Band.EMPTY] == (0, nodes - 60)
     assert {row.band: row.widths for row in drawn.bands}[Band.HALF] == (100, 6000 // nodes)
+
+
+@dataclass(frozen=True)
+class Explained:
+    before: Fragmentation
+    after: Fragmentation
+    want: tuple[str, ...]
+
+
+ORDINARY = ("no pods", "up to 20 %", "to 40 %", "to 60 %", "to 80 %", "to 100 %")
+EXPLAINED = {
+    "nothing but ordinary cells": Explained(state(usage("n", 50)), state(usage("n", 50)), ORDINARY),
+    "a freed node": Explained(state(usage("n", 50)), state(usage("n", 0, pods=0)), ("no pods", "freed", *ORDINARY[1:])),
+    "a node with more than it has": Explained(
+        state(usage("n", 50)), state(usage("n", 101)), (*ORDINARY, "above 100 %")
+    ),
+    "a node that was taken away": Explained(state(usage("n", 50)), state(), (*ORDINARY, "not there")),
+    "cells of two nodes of 600": Explained(
+        state(*(usage(f"n{i:03}", 50) for i in range(600))),
+        state(*(usage(f"n{i:03}", 0, pods=0) for i in range(598))),
+        ("no pods", "freed, at least half of the 2 nodes", *ORDINARY[1:], "not there"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EXPLAINED.values(), ids=EXPLAINED.keys())
+def test_the_legend_has_what_the_cells_show(case: Explained) -> None:
+    drawn = draw_maps({"before": case.before, "after": case.after}, "cpu")
+
+    assert tuple(entry.meaning for entry in drawn.legend) == case.want
+    shown = {(cell.band, cell.freed) for node_map in drawn.maps for cell in node_map.cells}
+    assert shown <= {(entry.band, entry.freed) for entry in drawn.legend}

@@ -31,6 +31,18 @@ class Band(StrEnum):
     GONE = "not there"
 
 
+_RARE: Final = frozenset({Band.OVER, Band.GONE})
+_LEGEND_LEVELS: Final = {
+    Band.EMPTY: 0,
+    Band.LOWEST: 2,
+    Band.LOW: 4,
+    Band.HALF: 6,
+    Band.HIGH: 8,
+    Band.FULL: 10,
+    Band.OVER: 10,
+    Band.GONE: 0,
+}
+
 _LIMITS: Final = (
     (Fraction(1, 5), Band.LOWEST),
     (Fraction(2, 5), Band.LOW),
@@ -66,6 +78,16 @@ class NodeMap:
 
 
 @dataclass(frozen=True, slots=True)
+class LegendEntry:
+    """How a cell of the pictures may look, and what that means."""
+
+    band: Band
+    level: int
+    freed: bool
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
 class BandCount:
     """How many nodes a band has in each state, with bar widths."""
 
@@ -85,6 +107,7 @@ class NodeMaps:
     nodes_per_cell: int
     maps: tuple[NodeMap, ...]
     bands: tuple[BandCount, ...]
+    legend: tuple[LegendEntry, ...]
     left_out: int = 0
     """How many more nodes are not drawn."""
 
@@ -102,7 +125,8 @@ def draw_maps(states: Mapping[str, Fragmentation], resource: str, *, left_out: i
     maps = [
         _draw(title, state, groups, had_pods, resource) for title, state in zip(titles, fragmentations, strict=True)
     ]
-    return NodeMaps(resource, nodes_per_cell, tuple(maps), _count_bands(fragmentations, resource), left_out)
+    bands = _count_bands(fragmentations, resource)
+    return NodeMaps(resource, nodes_per_cell, tuple(maps), bands, _explain(maps, nodes_per_cell), left_out)
 
 
 def _ordered_names(states: Sequence[Fragmentation], resource: str) -> list[str]:
@@ -149,6 +173,19 @@ def _title(group: Sequence[str], nodes: Sequence[NodeUsage], freed: int, resourc
     return f"{cell_name}: {used}{freed_text if freed else ''}"
 
 
+def _explain(maps: Sequence[NodeMap], nodes_per_cell: int) -> tuple[LegendEntry, ...]:
+    """Return the six ordinary bands, and what else the cells show."""
+    cells = [cell for node_map in maps for cell in node_map.cells]
+    shown_bands = {cell.band for cell in cells} | set(Band) - _RARE
+    entries = [
+        LegendEntry(band, _LEGEND_LEVELS[band], freed=False, meaning=band) for band in Band if band in shown_bands
+    ]
+    if any(cell.freed for cell in cells):
+        meaning = "freed" if nodes_per_cell == 1 else f"freed, at least half of the {nodes_per_cell} nodes"
+        entries.insert(1, LegendEntry(Band.EMPTY, 0, freed=True, meaning=meaning))
+    return tuple(entries)
+
+
 def _count_bands(states: Sequence[Fragmentation], resource: str) -> tuple[BandCount, ...]:
     """Return the six ordinary bands, and the others if used."""
     nodes_per_band = [Counter(_band([node], resource) for node in state.nodes) for state in states]
@@ -156,9 +193,7 @@ def _count_bands(states: Sequence[Fragmentation], resource: str) -> tuple[BandCo
         max((node_count for band_counts in nodes_per_band for node_count in band_counts.values()), default=0) or 1
     )
     shown_bands = [
-        band
-        for band in Band
-        if band not in {Band.OVER, Band.GONE} or any(band_counts[band] for band_counts in nodes_per_band)
+        band for band in Band if band not in _RARE or any(band_counts[band] for band_counts in nodes_per_band)
     ]
     return tuple(
         BandCount(
