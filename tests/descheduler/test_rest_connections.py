@@ -498,7 +498,6 @@ NOTHING: Final[dict[str, Any]] = {
     "rest_ui": False,
     "rest_key": None,
     "rest_audience": (),
-    "rest_ui": False,
     "namespace": "berth-system",
 }
 
