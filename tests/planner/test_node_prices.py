@@ -63,6 +63,19 @@ def best_end(snapshot: Snapshot, budget: int | None) -> tuple[int, int]:
     return best
 
 
+def best_of_all_ends(snapshot: Snapshot, budget: int | None) -> int:
+    """The most money that any end frees, less what the empty nodes cost that it fills."""
+    homes = {int(one.spec.node_name[1:]) for one in snapshot.pods}
+    usable = set(range(len(snapshot.nodes))) - closed_nodes(snapshot)
+    prices = [price(one) for one in snapshot.nodes]
+    gains = (
+        sum(prices[one] for one in (usable & homes) - set(end.on)) - sum(prices[one] for one in set(end.on) - homes)
+        for end in every_end(snapshot)
+        if budget is None or end.moves <= budget
+    )
+    return max((0, *gains))
+
+
 def money(made: Plan) -> int:
     assert made.quality is not None
     assert made.quality.weight is not None
@@ -97,6 +110,41 @@ def test_no_end_frees_more_money_than_the_bound_and_what_is_proven_is_best(
     assert not made.quality.proven_optimal or money(made) == best
     if money(made) == best:
         assert made.quality.fewest_moves <= -moves
+
+
+@holds_for(tiny_clusters(), three_types, ways)
+def test_nothing_is_proven_where_an_end_that_fills_an_empty_node_frees_more(
+    snapshot: Snapshot, types: list[str], how: PlannerSettings
+) -> None:
+    assume(not args_of(how).own.min_savings_per_move)
+    snapshot = typed(snapshot, types)
+
+    made = plan(snapshot, how)
+
+    assert made.quality is not None
+    assert not made.quality.proven_optimal or money(made) == best_of_all_ends(snapshot, how.limits.max_moves)
+
+
+@pytest.mark.parametrize(
+    ("empty", "proven", "sentence"),
+    {
+        "a cheaper one": ("small", False, "No plan that leaves the empty nodes empty reaches more than 0 an hour"),
+        "as dear a one": ("large", True, "Proven optimal: no plan reaches more than 0 an hour"),
+        "one without a price": ("unknown", False, "No plan that leaves the empty nodes empty reaches more than 0"),
+    }.values(),
+    ids=str,
+)
+def test_an_empty_node_that_costs_less_keeps_a_plan_from_being_called_the_best(
+    *, empty: str, proven: bool, sentence: str
+) -> None:
+    nodes = (labelled(node("dear"), "large"), labelled(node("empty"), empty))
+    made = plan(
+        Snapshot(nodes=nodes, pods=(pod("web", node="dear", controller=owner()),)), consolidating(nodePrice=BY_TYPE)
+    )
+
+    assert made.quality is not None
+    assert made.quality.proven_optimal is proven
+    assert sentence in judge_plan(made)
 
 
 @holds_for(clusters(), three_types, ways)

@@ -78,6 +78,10 @@ class Quality:
     is_snapshot_incomplete: bool = False
     """The snapshot lacks kinds of objects: what is known of other plans holds for what it has, and proves nothing."""
 
+    leaves_empty_nodes: bool = False
+    """What is known of other plans holds for those that leave empty nodes empty: one that fills a cheap one to empty a
+    dear one may reach more."""
+
     weight: WeightQuality | None = None
     """None: nodes have no weights."""
 
@@ -89,6 +93,7 @@ class Quality:
             fewest_moves=fewest_moves,
             prover=wider.prover,
             out_of_time=self.out_of_time or wider.out_of_time,
+            leaves_empty_nodes=self.leaves_empty_nodes or wider.leaves_empty_nodes,
             weight=self.weight and wider.weight and replace(self.weight, upper_bound=wider.weight.upper_bound),
         )
 
@@ -100,13 +105,18 @@ class Quality:
     @property
     def proven_optimal(self) -> bool:
         """Return whether no plan reaches more."""
+        return self.reaches_bound and not self.leaves_empty_nodes
+
+    @property
+    def reaches_bound(self) -> bool:
+        """Return whether none of the plans that the bound is about reaches more."""
         gap = self.gap if self.weight is None else self.weight.upper_bound - self.weight.reached
         return gap == 0 and not self.is_snapshot_incomplete
 
     @property
     def proven_fewest_moves(self) -> bool:
         """Return whether no plan reaches as much with fewer moves."""
-        return self.moves == self.fewest_moves and not self.is_snapshot_incomplete
+        return self.moves == self.fewest_moves and not (self.is_snapshot_incomplete or self.leaves_empty_nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,11 @@ def judge(quality: Quality, *, what: str) -> str:
         need_phrase = "this many need" if quality.weight is None else "this much needs"
         moves_phrase = f"{need_phrase} at least {count(quality.fewest_moves, 'move')}"
         text = f"Proven optimal: no plan reaches more than {upper_bound} ({by}); {moves_phrase}."
+    elif quality.reaches_bound:
+        text = f"No plan that leaves the empty nodes empty reaches more than {upper_bound} ({by})."
     else:
-        text = f"No plan reaches more than {upper_bound} ({by}): at most {gap} more than this one."
+        plans = "No plan that leaves the empty nodes empty" if quality.leaves_empty_nodes else "No plan"
+        text = f"{plans} reaches more than {upper_bound} ({by}): at most {gap} more than this one."
     return f"{text} The time limit ended the search." if quality.out_of_time else text
 
 
@@ -70,6 +73,7 @@ def bound_figures(quality: Quality, what: str) -> Iterator[Figure]:
     """Yield what any plan could reach, and how far this one is from it; `what` is what it counts."""
     bound, gap = bound_and_gap(quality)
     unit_phrase = what if quality.weight is None else "freed an hour"
-    yield Figure("upper bound", bound, f"{unit_phrase}, for any plan")
+    plans = "any plan that leaves empty nodes empty" if quality.leaves_empty_nodes else "any plan"
+    yield Figure("upper bound", bound, f"{unit_phrase}, for {plans}")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"
     yield Figure("gap to the bound", gap, f"{proof} ({_PROVERS[quality.prover]})")

@@ -131,7 +131,7 @@ def _with_reasons_of(plain: Proposal, proposal: Proposal) -> Proposal:
 
 def _without_claims(refused: Sequence[Refused], quality: Quality) -> tuple[Refused, ...]:
     """Return refusals of which none says that no plan does more where that is not proven."""
-    if quality.proven_optimal:
+    if quality.reaches_bound:
         return tuple(refused)
     text = "no plan in which the nodes that pods are wished on keep theirs does more"
     return tuple(

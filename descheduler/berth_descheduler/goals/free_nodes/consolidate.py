@@ -6,7 +6,7 @@ With the extra `optimal` the integer program goes on from where the search ends,
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import takewhile
@@ -308,8 +308,18 @@ class _ConsolidateRun:
             prover=Prover.EXACT if proven else Prover.BOUND,
             out_of_time=self._out_of_time,
             is_snapshot_incomplete=bool(self._problem.cluster.snapshot.missing),
+            leaves_empty_nodes=self._may_gain_by_filling(frozenset(done.nodes if done else ())),
             weight=WeightQuality(worth * self._unit, most_worth * self._unit) if is_priced else None,
         )
+
+    def _may_gain_by_filling(self, freed: Collection[NodeIndex]) -> bool:
+        """Return whether an empty node takes pods and costs less than a node that keeps its own, or is not priced."""
+        if not self._problem.weighs_nodes:
+            return False
+        weigh = self._problem.node_weight
+        kept_weights = [weigh(node) or 0 for node in self._sources.to_empty if node not in freed]
+        empty_weights = [weigh(node) or 0 for node in self._sources.empty if self._packing.takes[node]]
+        return bool(kept_weights and empty_weights) and min(empty_weights) < max(kept_weights)
 
 
 def _without_unprofitable_nodes(problem: Problem, sources: Sources, min_savings: int) -> Sources:
@@ -447,14 +457,15 @@ class _Reasons:
 
     def _why_not_together(self, pods: int) -> Refusal:
         name = self._problem.cluster.resources[self._packing.binding]
-        if self._quality.proven_optimal:
+        if self._quality.reaches_bound:
             weight = self._quality.weight
             upper_bound = (
                 f"{self._quality.upper_bound} nodes"
                 if weight is None
                 else f"{format_weight(weight.upper_bound)} an hour"
             )
-            text = f"no plan frees more than {upper_bound}"
+            plans = "no plan that leaves the empty nodes empty" if self._quality.leaves_empty_nodes else "no plan"
+            text = f"{plans} frees more than {upper_bound}"
             return Refusal(RefusalReason.BOUND_REACHED, text)
         if self._left_out:
             text = "the time limit ended before it was asked where all of its pods fit"
