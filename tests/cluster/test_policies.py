@@ -279,7 +279,7 @@ def test_a_plan_is_carried_out_once_it_is_approved_and_others_run_meanwhile(clie
     assert forgotten.status.message == "aborted: it was not approved in time"
     assert not pool.is_emptied()
 
-    plans.approve(client, name, LookedAt.of(plan))
+    plans.approve(client, name, LookedAt.of(read_plan(client, name)))
     done = reaches(client, name, PlanPhase.SUCCEEDED, seconds=120)
     assert landed(done) == len(done.spec.moves)
     pool.require_rest()

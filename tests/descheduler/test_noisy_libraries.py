@@ -139,6 +139,7 @@ WITHOUT_RESULT: Final = {
     "sandbox kubeconfig",
     "sandbox up",
     "snapshot",
+    "uninstall",
 }
 """They write by the same functions, but need more of a cluster."""
 

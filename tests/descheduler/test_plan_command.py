@@ -88,6 +88,7 @@ def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
         "source": "low",
         "target": "high",
         "wave": 1,
+        "after": [],
         "requests": {"cpu": "1", "memory": "1Gi"},
         "owner": {
             "apiVersion": "apps/v1",

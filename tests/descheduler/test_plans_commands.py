@@ -226,6 +226,7 @@ def test_the_json_of_a_plan_has_each_move(cluster: FakeCluster, capsys: Captured
         "source": "low-1",
         "target": "high-2",
         "wave": 2,
+        "after": None,
         "requests": {"cpu": "1", "memory": "1Gi"},
         "why": "",
         "state": "Failed",

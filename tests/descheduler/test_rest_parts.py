@@ -181,6 +181,12 @@ def test_shapes_as_people_write_them_are_allowed(text: str) -> None:
     assert bool(re.fullmatch(SHAPE_PATTERN, text)) == (text != "memory=1e3")
 
 
+@pytest.mark.parametrize("text", ["nvidia.com/gpu=0.5", "nvidia.com/gpu=1500m", "cpu=4,example.com/fpga=1.5"])
+def test_parts_of_a_device_are_refused(text: str) -> None:
+    with pytest.raises(ProblemError, match="shape"):
+        read_shapes([text])
+
+
 @pytest.mark.parametrize("text", ["a", "a-b.c9", "0.0", "x" * 63])
 def test_names_of_objects_are_allowed(text: str) -> None:
     assert re.fullmatch(NAME_PATTERN, text)

@@ -15,7 +15,8 @@ MOST_SHAPES: Final = 8
 MOST_PLANS: Final = 500
 LONGEST_SHAPE: Final = 300
 _DNS_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?"
-_RESOURCE: Final = rf"(?:{_DNS_LABEL}(?:\.{_DNS_LABEL}){{0,5}}/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{{0,60}}[A-Za-z0-9])?"
+_DOMAIN: Final = rf"{_DNS_LABEL}(?:\.{_DNS_LABEL}){{0,5}}/"
+_RESOURCE: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,60}[A-Za-z0-9])?"
 _SMALL: Final = r"0\.[0-9]{0,2}[1-9]"
 
 
@@ -28,7 +29,8 @@ def _number(digits: int) -> str:
 _CORES: Final = rf"(?:{_number(9)}m?|{_number(8)}(?:k|Ki)|{_number(5)}Mi?|{_number(2)}Gi?)"
 _TERA: Final = rf"(?:(?:[1-9][0-9]?|[1-4][0-9]{{2}})(?:\.[0-9]{{1,3}})?|{_SMALL})"
 _QUANTITY: Final = rf"(?:{_number(9)}(?:m|k|Ki)?|{_number(8)}Mi?|{_number(5)}Gi?|{_TERA}Ti?)"
-_AMOUNT: Final = rf"(?:cpu={_CORES}|(?!(?:pods|count|cpu)=){_RESOURCE}={_QUANTITY})"
+_WHOLE: Final = r"[1-9](?:[0-9]{0,8}(?:k|Ki)?|[0-9]{0,7}Mi?|[0-9]{0,4}Gi?|[0-9]?Ti?)"
+_AMOUNT: Final = rf"(?:cpu={_CORES}|(?!(?:pods|count|cpu)=){_RESOURCE}={_QUANTITY}|{_DOMAIN}{_RESOURCE}={_WHOLE})"
 SHAPE_PATTERN: Final = rf"^(?!(?:.*,)?([^,=]+)=[^,]*,(?:.*,)?\1=){_AMOUNT}(?:,{_AMOUNT}){{0,7}}$"
 """Amounts of different resources; pod slots are counted anyway."""
 
