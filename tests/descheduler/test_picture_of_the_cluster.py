@@ -11,6 +11,7 @@ from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.outcome import SilentObserver, Verdict
 from berth_descheduler.picture import Picture
 from berth_descheduler.snapshots import read_live_snapshot
+from berth_kube import watched_lists
 from berth_kube.listing import Listing
 from berth_kube.resources import NODES, PDBS, PODS, Resource
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock
@@ -18,6 +19,12 @@ from descheduler.fake_cluster import FakeCluster, fragmented_cluster, pod
 
 OWN = "berth-system"
 RULES = Path(__file__).parents[2] / "helm/berth/files/descheduler-rules.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait as long for a watch as a busy machine needs: one that stays behind is replaced by a list."""
+    monkeypatch.setattr(watched_lists, "_BEHIND_SECONDS", 120.0)
 
 
 @pytest.fixture

@@ -108,6 +108,9 @@ _BY_HELM: Final = f"{MANAGED_LABEL}=Helm"
 _NAME_OF_RELEASE: Final = "meta.helm.sh/release-name"
 _NAMESPACE_OF_RELEASE: Final = "meta.helm.sh/release-namespace"
 _POLL_SECONDS: Final = 0.2
+_POLICY_SECONDS: Final = 30.0
+"""How long a policy that is deleted may go on refusing, until each API server has heard of it."""
+
 _CLUSTER_SECONDS: Final = 300.0
 """For what Kubernetes itself ends: pods by their grace, a namespace, kinds."""
 
@@ -374,7 +377,7 @@ class Removal:
     ) -> None:
         """Patch an object that may change meanwhile, or that a policy which is on its way out still guards."""
         namespace, name = raw["metadata"].get("namespace"), raw["metadata"]["name"]
-        deadline = self._clock.monotonic() + self._settings.timeout_seconds
+        deadline = self._clock.monotonic() + max(self._settings.timeout_seconds, _POLICY_SECONDS)
         while True:
             try:
                 current = self._client.get(resource, name, namespace=namespace)
