@@ -247,7 +247,7 @@ from berth_core.policies import (
     ValidReason,
     policies_that_move,
 )
-from berth_core.queue_shares import QueueRoom, QueueUse, guaranteed, real_capability, uncovered
+from berth_core.queue_shares import QueueRoom, QueueUse, guaranteed, real_capabilities, uncovered
 from berth_core.queues import (
     DEFAULT_QUEUE,
     QUEUE_API_VERSION,
@@ -476,7 +476,7 @@ __all__ = [
     "priority_class_name", "probe_name",
     "queue_of_slot", "queue_slot_name", "queue_slot_number",
     "read_evict_before", "read_evict_period", "read_percentage", "read_selector", "read_timestamp",
-    "read_whole_number", "readable_label", "readable_quantities", "readable_requests", "real_capability",
+    "read_whole_number", "readable_label", "readable_quantities", "readable_requests", "real_capabilities",
     "refuse_unknown", "refuse_unreadable", "requested_plan_name", "requests_of_slot", "require_positive",
     "reservation_for", "reservation_name", "room_taint_value",
     "scheduled_plan_name", "shape_of", "span_in_words", "standing_fence_name",

@@ -42,16 +42,20 @@ def shared_resources(queues: Sequence[Queue], total: ResourceAmounts) -> frozens
     return named | frozenset(total) if len({queue.weight for queue in queues}) > 1 else named
 
 
-def real_capability(queue: Queue, queues: Sequence[Queue], total: ResourceAmounts) -> ResourceAmounts:
-    """Return `min(capability, total - guarantees of the others)` of what is limited.
+def real_capabilities(queues: Sequence[Queue], total: ResourceAmounts) -> dict[str, ResourceAmounts]:
+    """Return `min(capability, total - guarantees of the others)` of what is limited for each queue, by name.
 
-    A resource that queues do not share and this one does not cap is not limited, and not named.
+    A resource that queues do not share and that one does not cap is not limited for it, and not named.
     """
-    of_others = guaranteed(queues).minus(queue.guarantee)
-    limits = {name: max(0, total[name] - of_others[name]) for name in shared_resources(queues, total)}
-    for resource in queue.capped:
-        limits[resource] = min(queue.capability[resource], limits.get(resource, queue.capability[resource]))
-    return ResourceAmounts(limits)
+    guaranteed_to_all, shared = guaranteed(queues), shared_resources(queues, total)
+    reals = {}
+    for queue in queues:
+        of_others = guaranteed_to_all.minus(queue.guarantee)
+        limits = {name: max(0, total[name] - of_others[name]) for name in shared}
+        for resource in queue.capped:
+            limits[resource] = min(queue.capability[resource], limits.get(resource, queue.capability[resource]))
+        reals[queue.name] = ResourceAmounts(limits)
+    return reals
 
 
 def deserved_shares(
@@ -64,8 +68,7 @@ def deserved_shares(
     the highest equal level at which all fit.
     """
     shares: dict[str, dict[str, int]] = {queue.name: {} for queue in queues}
-    shared = shared_resources(queues, total)
-    reals = {queue.name: real_capability(queue, queues, total) for queue in queues}
+    shared, reals = shared_resources(queues, total), real_capabilities(queues, total)
     for resource in shared.union(*requests.values()):
         by_amount, by_weight = [], []
         for queue in queues:
@@ -133,8 +136,8 @@ class QueueRoom:
             queues, {queue_name: use.request for queue_name, use in uses.items()}, total
         )
         """What each queue deserves for all that its pods use and ask for."""
+        self.reals: Final = real_capabilities(queues, total)
         self._queues = {queue.name: queue for queue in queues}
-        self._reals = {queue.name: real_capability(queue, queues, total) for queue in queues}
         self._shared = shared_resources(queues, total)
         self._allocated = {
             queue_name: dict(uses[queue_name].allocated.amounts) if queue_name in uses else {}
@@ -155,7 +158,7 @@ class QueueRoom:
 
     def never_fits(self, queue: str, request: ResourceAmounts) -> tuple[str, ...]:
         """Return the resources of which a request alone is more than its queue may ever use."""
-        real, guarantee = self._reals[queue], self._queues[queue].guarantee
+        real, guarantee = self.reals[queue], self._queues[queue].guarantee
         return tuple(
             resource
             for resource, amount in request.items()

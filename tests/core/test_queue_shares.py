@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capability, uncovered
+from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capabilities, uncovered
 from berth_core.queues import GatedQueue, Queue
 from berth_core.resources import ResourceAmounts
 
@@ -91,7 +91,7 @@ def test_what_queues_deserve(case: Shares) -> None:
     queues = [read(name, **spec) for name, spec in case.specs.items()]
     found = deserved_shares(queues, {name: memory(amount) for name, amount in case.requests.items()}, TOTAL)
     assert found == {name: memory(amount) for name, amount in case.want.items()}
-    reals = {queue.name: real_capability(queue, queues, TOTAL) for queue in queues}
+    reals = real_capabilities(queues, TOTAL)
     assert {name: reals[name] for name in case.want_real} == {n: memory(a) for n, a in case.want_real.items()}
 
 
@@ -197,7 +197,7 @@ def test_admission_never_passes_a_bound_nor_a_guarantee(
             room.take(queue.name, request)
             has[queue.name] = after
             if is_limited:
-                assert after <= real_capability(queue, queues, total)["memory"]
+                assert after <= real_capabilities(queues, total)[queue.name]["memory"]
     if any(queue.guarantee for queue in queues):
         assert sum(max(has[one.name], one.guarantee["memory"]) for one in queues) <= total["memory"]
 
@@ -218,6 +218,6 @@ def test_shares_lie_between_guarantee_and_request_and_never_add_up_to_more_than_
             bound = min(bound, queue.capability["memory"])
         assert own <= share <= max(own, bound)
         if share < bound and any(one.guarantee for one in queues):
-            bound = min(bound, real_capability(queue, queues, total)["memory"])
+            bound = min(bound, real_capabilities(queues, total)[queue.name]["memory"])
         # What is left over is less than rounding, or nobody wants it.
         assert left < len(queues) or share >= max(own, min(bound, share + left))

@@ -28,7 +28,6 @@ from berth_core import (
     guaranteed,
     queue_of_slot,
     readable_quantities,
-    real_capability,
     uncovered,
 )
 from berth_operator.capabilities.queues.admission import Admission, admit
@@ -130,6 +129,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
         queues=queues,
         uses=uses,
         shares=room.shares,
+        reals=room.reals,
         tally=tally,
         admission=admission,
         lacks=uncovered(queues, uses, free),
@@ -405,6 +405,9 @@ class _Outcome:
     """Those that are switched on."""
     uses: Mapping[str, QueueUse]
     shares: Mapping[str, ResourceAmounts]
+    reals: Mapping[str, ResourceAmounts]
+    """The real capability of each queue, by name."""
+
     tally: _Tally
     admission: Admission
     lacks: Mapping[str, ResourceAmounts]
@@ -438,7 +441,7 @@ def _status(queue: GatedQueue, seen: _Outcome, now: datetime) -> GatedQueueStatu
         waiting=sum(queue_of[pod.namespace] == name for pod in seen.tally.waiting),
         too_large=sum(queue_of[pod.namespace] == name for pod, _ in seen.admission.too_large),
         guarantee=readable_quantities(own_queue.guarantee),
-        real_capability=readable_quantities(real_capability(own_queue, seen.queues, seen.total)),
+        real_capability=readable_quantities(seen.reals[name]),
         deserved=readable_quantities(seen.shares[name]),
         allocated=readable_quantities(use.allocated.plus(use.elsewhere)),
         request=readable_quantities(use.request),
@@ -502,7 +505,7 @@ def _covered(queue: Queue | None, seen: _Outcome) -> Condition:
 
 def _beyond(queue: Queue, seen: _Outcome, named: Iterable[str]) -> ResourceAmounts:
     """Return what a queue uses beyond its real capability, of the named resources."""
-    real_amounts, allocated = real_capability(queue, seen.queues, seen.total), seen.uses[queue.name].allocated
+    real_amounts, allocated = seen.reals[queue.name], seen.uses[queue.name].allocated
     return ResourceAmounts(
         {
             resource: max(0, allocated[resource] - max(real_amounts[resource], queue.guarantee[resource]))
