@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import click
 from click.shell_completion import get_completion_class
 
+from berth_core import printable_line
 from berth_service.standard_output import own_output
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -17,6 +18,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def write_line(text: str, *, end: str = "\n") -> None:
     """Write text to the program's own output, without colours where that is no terminal."""
     click.echo(text + end, file=own_output(), nl=False)
+
+
+def write_notice(line: str) -> None:
+    """Write a line for people to standard error; standard output is for the result."""
+    click.echo(printable_line(line), err=True)
 
 
 class OwnCommand(click.Command):

@@ -28,7 +28,6 @@ from berth_core import (
     Reservation,
     RunMode,
     SystemClock,
-    printable_line,
 )
 from berth_descheduler.cli.shown_plans import recall, remember
 from berth_descheduler.migration.absent_programs import SERVICE, why_absent
@@ -85,7 +84,7 @@ from berth_kube import (
     Resource,
     connect,
 )
-from berth_service.command_line import OwnCommand, OwnGroup
+from berth_service.command_line import OwnCommand, OwnGroup, write_notice
 
 # --- plan waiting ----------------------------------------------------------------------------------------------------
 # Waiting for a MigrationPlan that the service carries out: until when, and what is shown meanwhile.
@@ -249,7 +248,7 @@ def plans_command(
     else:
         _write(MIGRATION_PLANS, plans, PlanList(items=tuple(map(list_plan, plans)), remaining=0, go_on=""), output)
         if not plans:
-            _say(NO_PLANS)
+            write_notice(NO_PLANS)
 
 
 @click.command("show", cls=OwnCommand)
@@ -371,7 +370,7 @@ def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
     elif waited:
         output_console().print(f"{plan.phase.value}: {plan.status.message}", highlight=False, markup=False)
         if advice := what_to_do(plan):
-            _say(advice)
+            write_notice(advice)
     return _FAILED if plan.phase in {PlanPhase.PARTIAL, PlanPhase.FAILED, PlanPhase.ABORTED} else 0
 
 
@@ -391,7 +390,7 @@ def _ask(
         if wait_seconds is not None and ask is not abort and _is_for_service(_get(client, plan)):
             _refuse_without_service(client, "nothing was approved")
         asked_plan = ask(client, plan)
-    _say(f"plan {plan} {said}")
+    write_notice(f"plan {plan} {said}")
     if wait_seconds is None:
         return asked_plan
     if ask is abort and _is_for_service(asked_plan):
@@ -425,7 +424,7 @@ def _is_for_service(plan: MigrationPlan) -> bool:
 
 def _refuse_without_service(client: KubeClient, consequence: str) -> None:
     """Raise `WaitTimeoutError` where no service is there that could do what is waited for."""
-    if why := why_absent(client, SystemClock(), SERVICE, namespace=None, report=_say):
+    if why := why_absent(client, SystemClock(), SERVICE, namespace=None, report=write_notice):
         raise WaitTimeoutError(f"{why}; {consequence}")
 
 
@@ -479,14 +478,6 @@ def _write(
     write_names(resource.name_for_kubectl, (shown_object.metadata.name for shown_object in objects))
 
 
-def _say(line: str) -> None:
-    """Write a line for people to standard error.
-
-    Standard output is for the result.
-    """
-    click.echo(printable_line(line), err=True)
-
-
 # --- policies --------------------------------------------------------------------------------------------------------
 # `berth policies`: what is in force, and a run on request; `berth policy lint`: what a file would mean.
 
@@ -515,7 +506,7 @@ def policies_command(
     else:
         _write(DESCHEDULER_POLICIES, policies, list_policies(policies), output)
         if not policies:
-            _say(NO_POLICIES)
+            write_notice(NO_POLICIES)
 
 
 @policies_command.command("run")

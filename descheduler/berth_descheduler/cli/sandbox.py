@@ -12,7 +12,7 @@ from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, OTHER_KUBERNETES
 from berth_sandbox.real_nodes.images import APP_IMAGE
 from berth_sandbox.sandbox import DEFAULT_NAME, Sandbox
 from berth_sandbox.settings import KUBERNETES_VARIABLE, Pace, SandboxSettings, ScoringStrategy
-from berth_service.command_line import OwnGroup, write_line
+from berth_service.command_line import OwnGroup, write_line, write_notice
 from berth_service.extras import Extra, require
 from berth_service.standard_output import give_output_back
 
@@ -92,7 +92,7 @@ def up(
         name=name, pace=Pace(pace), scoring=ScoringStrategy(scoring), nodes=nodes, real_nodes=real_nodes, **size
     )
     require(Extra.DEMO if settings.services else Extra.SANDBOX, "`berth sandbox up`")
-    started = Sandbox.start(settings, progress=_say)
+    started = Sandbox.start(settings, progress=write_notice)
     started.detach()
     write_line(f"The sandbox {name!r} is up with {_describe_nodes(settings)}. To look at it with kubectl:\n")
     write_line(f"  export KUBECONFIG={started.kubeconfig}\n")
@@ -114,7 +114,7 @@ def down(name: str) -> None:
     Where none is up this does nothing.
     """
     stopped = Sandbox.stop_named(name)
-    _say(f"the sandbox {name!r} is stopped and removed" if stopped else f"no sandbox {name!r} is up")
+    write_notice(f"the sandbox {name!r} is stopped and removed" if stopped else f"no sandbox {name!r} is up")
 
 
 @sandbox.command()
@@ -128,7 +128,7 @@ def status(output: Output) -> None:
     if not output.for_people:
         write_described(described, output)
     elif not described:
-        _say("no sandbox is up; `berth sandbox up` starts one")
+        write_notice("no sandbox is up; `berth sandbox up` starts one")
     for entry in described if output.for_people else ():
         write_line(f"{entry['name']}: {entry['state']}, {entry['readyNodes']} of {entry['nodes']} nodes ready")
         kinds = f"Kubernetes {entry['kubernetes']}, scoring {entry['scoring']}, pace {entry['pace']}"
@@ -186,14 +186,6 @@ def _describe_nodes(settings: SandboxSettings) -> str:
 
 def _join_processes(pids: Mapping[str, int]) -> str:
     return ", ".join(f"{process} ({pid})" for process, pid in pids.items())
-
-
-def _say(line: str) -> None:
-    """Write a line for people to standard error.
-
-    Standard output is for the result.
-    """
-    click.echo(line, err=True)
 
 
 def _name_argument(name: str) -> str:

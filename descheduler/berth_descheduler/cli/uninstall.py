@@ -22,7 +22,7 @@ from berth_descheduler.options import (
 from berth_descheduler.report import output_console
 from berth_descheduler.uninstall import Item, Removal, Settings
 from berth_kube import connect
-from berth_service.command_line import OwnCommand
+from berth_service.command_line import OwnCommand, write_notice
 
 _DONE: Final = 0
 _LEFT: Final = 1
@@ -62,7 +62,7 @@ def uninstall_command(
         timeout_seconds=duration_option({"timeout": timeout}, "timeout"),
     )
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-uninstall") as client:
-        removal = Removal(client, SystemClock(), settings, report=_say)
+        removal = Removal(client, SystemClock(), settings, report=write_notice)
         if yes:
             removal.carry_out()
         items = tuple(removal.items())
@@ -70,7 +70,7 @@ def uninstall_command(
         if yes:
             return _LEFT if items else _DONE
         if items:
-            _say(removal.why_namespace_stays() or "nothing was changed; --yes removes all of this")
+            write_notice(removal.why_namespace_stays() or "nothing was changed; --yes removes all of this")
     return _DONE
 
 
@@ -79,14 +79,14 @@ def _show(items: Sequence[Item], output: Output) -> None:
         write_described([_describe(item) for item in items], output)
         return
     if not items:
-        _say("nothing of Berth is in the cluster")
+        write_notice("nothing of Berth is in the cluster")
         return
     table = Table("step", "kind", "name", "what goes", box=None, padding=(0, 2, 0, 0))
     for item in items:
         text = ", ".join(item.marks) or "all of it"
         table.add_row(Text(item.step.value), Text(item.resource.kind), Text(item.key), Text(text))
     output_console().print(table)
-    _say(count(len(items), "object"))
+    write_notice(count(len(items), "object"))
 
 
 def _describe(item: Item) -> dict[str, Any]:
@@ -97,7 +97,3 @@ def _describe(item: Item) -> dict[str, Any]:
         "name": item.name,
         "marks": list(item.marks),
     }
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
