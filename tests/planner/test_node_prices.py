@@ -65,11 +65,12 @@ def best_end(snapshot: Snapshot, budget: int | None) -> tuple[int, int]:
 
 def best_of_all_ends(snapshot: Snapshot, budget: int | None) -> int:
     """The most money that any end frees, less what the empty nodes cost that it fills."""
-    homes = {int(one.spec.node_name[1:]) for one in snapshot.pods}
+    homes = {int(pod.spec.node_name[1:]) for pod in snapshot.pods}
     usable = set(range(len(snapshot.nodes))) - closed_nodes(snapshot)
-    prices = [price(one) for one in snapshot.nodes]
+    prices = [price(node) for node in snapshot.nodes]
     gains = (
-        sum(prices[one] for one in (usable & homes) - set(end.on)) - sum(prices[one] for one in set(end.on) - homes)
+        sum(prices[index] for index in (usable & homes) - set(end.on))
+        - sum(prices[index] for index in set(end.on) - homes)
         for end in every_end(snapshot)
         if budget is None or end.moves <= budget
     )

@@ -114,6 +114,11 @@ class Quality:
         return gap == 0 and not self.is_snapshot_incomplete
 
     @property
+    def bounded_plans(self) -> str:
+        """Return which plans the bound is about, to follow "no plan"; "" for all."""
+        return " that leaves the empty nodes empty" if self.leaves_empty_nodes else ""
+
+    @property
     def proven_fewest_moves(self) -> bool:
         """Return whether no plan reaches as much with fewer moves."""
         return self.moves == self.fewest_moves and not (self.is_snapshot_incomplete or self.leaves_empty_nodes)

@@ -19,7 +19,7 @@ from berth_core import (
 
 _COUNT: Final = "count"
 _LARGEST_COUNT: Final = 1_000_000
-SHAPE_EXPECTED: Final = "amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
+_SHAPE_EXPECTED: Final = "amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
 _OWNERS_EXPECTED: Final = "a mapping with namespace and selector, such as {namespace: ml, selector: app=train}"
 _POD_EXPECTED: Final = "the namespace and the name of a pod, such as shop/web-0"
 
@@ -49,19 +49,22 @@ class Shape:
     """As it was written, without the count."""
 
     @classmethod
-    def parse(cls, text: object) -> "Shape":
-        """Return the shape that a text such as `cpu=12,memory=48Gi,count=3` means; raises `InputError`."""
+    def parse(cls, text: object, form: str = _SHAPE_EXPECTED) -> "Shape":
+        """Return the shape that a text such as `cpu=12,memory=48Gi,count=3` means.
+
+        Raises `InputError`, which names the expected `form` where the text has another one.
+        """
         pairs = [part.partition("=") for part in text.split(",")] if isinstance(text, str) else []
         quantities = {name.strip(): amount.strip() for name, equals, amount in pairs if equals}
         if not quantities or len(quantities) != len(pairs) or PODS in quantities or not all(quantities.keys()):
-            raise InputError("shape", text, SHAPE_EXPECTED)
+            raise InputError("shape", text, form)
         count = _read_count(text, quantities.pop(_COUNT, None))
         try:
             amounts = ResourceAmounts.from_quantities(quantities)
         except InputError as error:
-            raise InputError("shape", text, SHAPE_EXPECTED) from error
+            raise InputError("shape", text, form) from error
         if not amounts:
-            raise InputError("shape", text, SHAPE_EXPECTED)
+            raise InputError("shape", text, form)
         if fraction := why_not_whole(quantities):
             raise InputError("shape", text, f"amounts that a pod can have: {fraction}")
         if excess := amounts.why_too_large():

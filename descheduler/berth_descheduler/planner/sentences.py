@@ -54,11 +54,9 @@ def judge(quality: Quality, *, what: str) -> str:
         need_phrase = "this many need" if quality.weight is None else "this much needs"
         moves_phrase = f"{need_phrase} at least {count(quality.fewest_moves, 'move')}"
         text = f"Proven optimal: no plan reaches more than {upper_bound} ({by}); {moves_phrase}."
-    elif quality.reaches_bound:
-        text = f"No plan that leaves the empty nodes empty reaches more than {upper_bound} ({by})."
     else:
-        plans = "No plan that leaves the empty nodes empty" if quality.leaves_empty_nodes else "No plan"
-        text = f"{plans} reaches more than {upper_bound} ({by}): at most {gap} more than this one."
+        text = f"No plan{quality.bounded_plans} reaches more than {upper_bound} ({by})"
+        text += "." if quality.reaches_bound else f": at most {gap} more than this one."
     return f"{text} The time limit ended the search." if quality.out_of_time else text
 
 

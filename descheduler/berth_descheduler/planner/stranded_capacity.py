@@ -18,7 +18,7 @@ from berth_core.decoding import decode_json
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
 from berth_descheduler.planner.pending_pods import is_pending
-from berth_descheduler.planner.rooms import SHAPE_EXPECTED, Shape
+from berth_descheduler.planner.rooms import Shape
 from berth_descheduler.planner.simulation import (
     Cluster,
     NodeIndex,
@@ -64,11 +64,7 @@ class CapacityShape:
 
 def read_shape(text: object) -> CapacityShape:
     """Return the shape that a text such as `cpu=4,memory=8Gi` means; raises `InputError`."""
-    try:
-        shape = Shape.parse(text)
-    except InputError as error:
-        expected = _EXPECTED if error.expected == SHAPE_EXPECTED else error.expected
-        raise InputError("shape", text, expected) from error
+    shape = Shape.parse(text, _EXPECTED)
     if shape.count is not None:
         raise InputError("shape", text, f"{_EXPECTED} without a count: how many fit is the answer")
     return CapacityShape(shape.text, shape.amounts)

@@ -464,8 +464,7 @@ class _Reasons:
                 if weight is None
                 else f"{format_weight(weight.upper_bound)} an hour"
             )
-            plans = "no plan that leaves the empty nodes empty" if self._quality.leaves_empty_nodes else "no plan"
-            text = f"{plans} frees more than {upper_bound}"
+            text = f"no plan{self._quality.bounded_plans} frees more than {upper_bound}"
             return Refusal(RefusalReason.BOUND_REACHED, text)
         if self._left_out:
             text = "the time limit ended before it was asked where all of its pods fit"

@@ -159,7 +159,7 @@ class Owners:
         template = stateful_set.spec.template
         if template is None:
             return
-        yield from _if_any(claims_refusal(stateful_set, pod))
+        yield from _if_any(claims_refusal(stateful_set, template, pod))
         title, status, made_from = f"StatefulSet {stateful_set.metadata.name}", stateful_set.status, revision_of(pod)
         current, update = status.current_revision, status.update_revision
         if takes_current_revision(stateful_set, pod) and current != update:

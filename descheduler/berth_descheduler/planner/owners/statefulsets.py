@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from berth_core import InputError, Pod, PodSpec, Workload, count, parse_timestamp
+from berth_core import InputError, Pod, PodSpec, PodTemplate, Workload, count, parse_timestamp
 from berth_descheduler.framework import Refusal, RefusalReason
 
 REVISION_LABEL: Final = "controller-revision-hash"
@@ -63,17 +63,16 @@ def takes_current_revision(stateful_set: Workload, pod: Pod) -> bool:
     return ordinal < _start(stateful_set) + (strategy.rolling_update.partition or 0)
 
 
-def claims_refusal(stateful_set: Workload, pod: Pod) -> Refusal | None:
-    """Return why the replacement would not mount the claims that the pod mounts.
+def claims_refusal(stateful_set: Workload, template: PodTemplate, pod: Pod) -> Refusal | None:
+    """Return why the replacement, which is made from a template, would not mount the claims that the pod mounts.
 
     So it is with a StatefulSet that was made again with other claim templates while its pods stayed.
     """
-    template, suffix = stateful_set.spec.template, f"-{pod.metadata.name}"
-    in_template = PodSpec() if template is None else template.spec
+    suffix = f"-{pod.metadata.name}"
     made = {f"{claim.metadata.name}{suffix}" for claim in stateful_set.spec.volume_claim_templates}
     mounted, own = _claims_of(pod.spec), {f"{volume.name}{suffix}" for volume in pod.spec.volumes}
     further = sorted(made - mounted)
-    missing = sorted((mounted & own) - made - _claims_of(in_template))
+    missing = sorted((mounted & own) - made - _claims_of(template.spec))
     pairs = (("mounts", further), ("does not mount", missing))
     differences = [f"{verb} the claim {', '.join(claims)}" for verb, claims in pairs if claims]
     if not differences:
