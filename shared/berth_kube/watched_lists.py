@@ -52,10 +52,7 @@ class ListSource(Protocol):
 
 
 class WatchedLists:
-    """Keeps each kind that is listed as a whole; thread-safe.
-
-    It is a `ListSource`, and a context manager: the memory is given back at its end.
-    """
+    """A `ListSource` that keeps each kind that is listed as a whole, until it is closed; thread-safe."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client

@@ -186,22 +186,22 @@ TAINTS: Final = (DRAINING_TAINT, FREED_TAINT, HANDOVER_TAINT, ROOM_TAINT)
 def left(client: KubeClient) -> list[str]:
     """Return every name of Berth's, its objects', and what pods and nodes still have of it."""
     names = [raw["metadata"]["name"] for resource in CLUSTER_KINDS for raw in client.list(resource).items]
-    found = [
+    left_names = [
         name for name in names if name.startswith("berth-") or name.endswith(PREFIX) or "reservations.batch" in name
     ]
     for resource in KINDS:
         with suppress(NotFoundError):
-            found += [f"{resource.plural} {raw['metadata']['name']}" for raw in client.list(resource).items]
+            left_names += [f"{resource.plural} {raw['metadata']['name']}" for raw in client.list(resource).items]
     for raw in (*client.list(PODS).items, *client.list(NODES).items):
         metadata, spec = raw["metadata"], raw["spec"]
         keys = [*(metadata.get("labels") or ()), *(metadata.get("annotations") or ())]
         keys += [gate["name"] for gate in spec.get("schedulingGates") or ()]
         keys += [taint["key"] for taint in spec.get("taints") or ()]
-        found += [
+        left_names += [
             f"{metadata['name']} {key}" for key in keys if key.startswith(f"{PREFIX}/") and key != EVICTIONS_LABEL
         ]
-        found += [metadata["name"]] if RELEASED_HASH in (metadata.get("labels") or {}).values() else []
-    return found
+        left_names += [metadata["name"]] if RELEASED_HASH in (metadata.get("labels") or {}).values() else []
+    return left_names
 
 
 class InterruptedError(Exception):  # noqa: A001 - what a person does with a key

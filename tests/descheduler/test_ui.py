@@ -75,7 +75,7 @@ def test_what_is_held_says_for_whom_and_until_when_and_leaves_out_what_is_over(
         status = {"state": {"phase": phase}, "slots": [held], "held": {"cpu": "1"}, "expiresAt": expires}
         cluster.add(RESERVATIONS, {"metadata": {"name": name, "namespace": "shop"}, "spec": spec, "status": status})
     items = ask("GET", f"{url}/v1/reservations").json()["items"]
-    assert [(one["name"], one["expiresAt"]) for one in items] == [
+    assert [(item["name"], item["expiresAt"]) for item in items] == [
         ("sooner", "2026-11-20T13:00:00Z"),
         ("later", "2026-11-20T14:00:00Z"),
         ("endless", None),

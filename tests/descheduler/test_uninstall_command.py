@@ -25,8 +25,8 @@ def put(server: ApiServerInMemory, resource: Resource, name: str, namespace: str
     server.put(resource, {"metadata": metadata, **fields})
 
 
-def uninstall(server: ApiServerInMemory, said: list[str] | None = None) -> None:
-    report = (said if said is not None else []).append
+def uninstall(server: ApiServerInMemory, lines: list[str] | None = None) -> None:
+    report = (lines if lines is not None else []).append
     Removal(server.as_client(), SystemClock(), SETTINGS, report).carry_out()
 
 
@@ -59,18 +59,18 @@ def test_it_waits_for_an_operator_that_is_there_to_take_its_webhook_back() -> No
             server.objects["mutatingwebhookconfigurations"].clear()
 
     server.before = take_back
-    said: list[str] = []
-    uninstall(server, said)
+    lines: list[str] = []
+    uninstall(server, lines)
     assert "mutatingwebhookconfigurations" not in deletions(server)
-    assert not [line for line in said if line.startswith("not within")]
+    assert not [line for line in lines if line.startswith("not within")]
 
 
 def test_an_object_that_a_finalizer_keeps_is_let_go_after_a_while() -> None:
     server = ApiServerInMemory()
     put(server, RESERVATIONS, "held", "shop", metadata={"finalizers": ["example.com/gone"]})
-    said: list[str] = []
-    uninstall(server, said)
-    assert "taking the finalizers off reservations shop/held" in said
+    lines: list[str] = []
+    uninstall(server, lines)
+    assert "taking the finalizers off reservations shop/held" in lines
 
 
 def test_a_namespace_that_others_use_stays_with_their_pods() -> None:
@@ -78,11 +78,11 @@ def test_a_namespace_that_others_use_stays_with_their_pods() -> None:
     put(server, NAMESPACES, DEFAULT_NAMESPACE)
     put(server, PODS, "of-others", DEFAULT_NAMESPACE, spec={})
     put(server, PODS, "held", DEFAULT_NAMESPACE, spec={}, metadata={"labels": {PLACEHOLDER_LABEL: "true"}})
-    said: list[str] = []
-    uninstall(server, said)
+    lines: list[str] = []
+    uninstall(server, lines)
     assert [raw["metadata"]["name"] for raw in server.raw(PODS)] == ["of-others"]
     assert [raw["metadata"]["name"] for raw in server.raw(NAMESPACES)] == [DEFAULT_NAMESPACE]
-    assert f"the namespace {DEFAULT_NAMESPACE} stays: the pod of-others there is not Berth's" in said
+    assert f"the namespace {DEFAULT_NAMESPACE} stays: the pod of-others there is not Berth's" in lines
 
 
 def test_a_pod_elsewhere_that_has_the_label_of_a_fence_loses_only_the_label() -> None:

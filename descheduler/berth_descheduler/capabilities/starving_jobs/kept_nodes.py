@@ -60,9 +60,8 @@ class KeptNodes:
         self._client, self._clock, self._picture = leading.client, leading.clock, leading.picture
         self._known_policies, self._known_plans = leading.known_policies, leading.known_plans
         self._show_kept_nodes = leading.show_kept_nodes
-        self._watch = ExitStack()
+        self._watch: ExitStack | None = None
         """Has the cluster watched while Reservations are there."""
-        self._is_watching = False
         self._known_left = True
         """Whether Reservations of an earlier time may be there."""
         self._seen_plans: frozenset[tuple[str, str]] = frozenset()
@@ -114,11 +113,12 @@ class KeptNodes:
         self._tell(snapshot)
 
     def _watch_while(self, *, needed: bool) -> None:
-        if needed and not self._is_watching:
+        if needed and self._watch is None:
+            self._watch = ExitStack()
             self._watch.enter_context(self._picture.watched())
-        elif not needed and self._is_watching:
+        elif not needed and self._watch is not None:
             self._watch.close()
-        self._is_watching = needed
+            self._watch = None
 
     # --- Reservations -------------------------------------------------------------------------------------------------
 

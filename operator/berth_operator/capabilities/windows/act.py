@@ -219,11 +219,10 @@ class Windows(Capability):
         self._write_status(window, decision.status)
         self._report(window, decision_before)
         if decision.wake_seconds is not None:
-            looks = (
-                *((_WITHOUT_NODES_SECONDS,) if is_without_nodes else ()),
-                *((pace_seconds,) if pace_seconds else ()),
-            )
-            self._enqueue(key, min(decision.wake_seconds, *looks) if looks else decision.wake_seconds)
+            looks = [decision.wake_seconds]
+            looks += [_WITHOUT_NODES_SECONDS] if is_without_nodes else []
+            looks += [pace_seconds] if pace_seconds else []
+            self._enqueue(key, min(looks))
         if refusals:
             raise refusals[0]
 

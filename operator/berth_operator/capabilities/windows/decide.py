@@ -99,9 +99,9 @@ def decide_window(
 ) -> WindowDecision:
     """Return what a window opens and closes now.
 
-    `reservations` are all that it controls. `without_nodes`: no node may be used by what is due.
-    `over_pace` says why what is due waits although there are nodes. `movers` are the
-    policies that move pods where a window waits for moves. `over_limit` says why the window opens nothing.
+    `reservations` are all that it controls. `without_nodes`: no node may be used by what is due. `over_pace` says why
+    what is due waits although there are nodes. `movers` are the policies that move pods where a window waits for moves.
+    `over_limit` says why the window opens nothing.
     """
     if window.metadata.deletion_timestamp is not None:
         return WindowDecision(window.status)

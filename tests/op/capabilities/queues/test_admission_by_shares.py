@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import attrgetter
 from typing import Any, Final
 
 import pytest
@@ -221,7 +222,8 @@ ARRIVALS: Final = st.lists(
 def deserved_by_formula(contest: Contest) -> dict[str, int]:
     fixed, claims = {}, {}
     others = {
-        queue.name: sum(one.guarantee["memory"] for one in contest.queues if one != queue) for queue in contest.queues
+        queue.name: sum(other.guarantee["memory"] for other in contest.queues if other != queue)
+        for queue in contest.queues
     }
     for queue in contest.queues:
         least = queue.guarantee["memory"]
@@ -237,12 +239,14 @@ def require_fair_turns(contest: Contest, admitted: Sequence[QueuePod], deserved:
     """Take the admitted pods; fail where one gets more than its queue deserves while another waits within its share."""
     for pod in admitted:
         after = contest.allocated.get(pod.namespace, 0) + pod.requests["memory"]
-        firsts = {one.namespace: one for one in sorted(contest.waiting, key=lambda one: one.turn, reverse=True)}
+        firsts = {
+            waiting.namespace: waiting for waiting in sorted(contest.waiting, key=attrgetter("turn"), reverse=True)
+        }
         assert firsts[pod.namespace] == pod, "order is strict within a queue"
         within = [
-            one.namespace
-            for one in firsts.values()
-            if contest.allocated.get(one.namespace, 0) + one.requests["memory"] <= deserved[one.namespace]
+            first.namespace
+            for first in firsts.values()
+            if contest.allocated.get(first.namespace, 0) + first.requests["memory"] <= deserved[first.namespace]
         ]
         assert after <= deserved[pod.namespace] or not within
         contest.take(pod)
@@ -259,7 +263,8 @@ def test_no_queue_gets_more_than_it_deserves_while_another_waits_within_its_shar
         deserved = deserved_by_formula(contest)
         admitted = contest.admit()
         require_fair_turns(contest, admitted, deserved)
-        assert sum(max(contest.allocated.get(one.name, 0), one.guarantee["memory"]) for one in contest.queues) <= TOTAL
+        used = (max(contest.allocated.get(holder.name, 0), holder.guarantee["memory"]) for holder in contest.queues)
+        assert sum(used) <= TOTAL
         running += admitted
         for pod in running[:ends]:
             contest.allocated[pod.namespace] -= pod.requests["memory"]
