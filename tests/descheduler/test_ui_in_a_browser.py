@@ -61,11 +61,17 @@ def click(browser: Browser, selector: str) -> None:
     browser.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
 
 
-def sign_in(browser: Browser, url: str, token: str = ADMIN, *, width: int = DESK, scheme: str = "light") -> None:
+def give_token(browser: Browser, url: str, token: str, *, width: int = DESK, scheme: str = "light") -> None:
     browser.open(f"{url}/ui", width=width, scheme=scheme)
     until(browser, "document.querySelector('#sign-in').checkVisibility()")
     browser.evaluate(f"document.querySelector('#token').value = {json.dumps(token)}")
     click(browser, "#sign-in button")
+
+
+def sign_in(browser: Browser, url: str, token: str = ADMIN, *, width: int = DESK, scheme: str = "light") -> None:
+    """Open the page and wait until it shows the cluster: its parts are filled in while it is still hidden."""
+    give_token(browser, url, token, width=width, scheme=scheme)
+    until(browser, "document.querySelector('#cluster').checkVisibility()")
 
 
 def set_states(cluster: ReviewingCluster, name: str, phase: str, *states: str) -> None:
@@ -165,7 +171,7 @@ def test_a_part_that_its_reader_may_not_read_says_so_beside_the_others(browser: 
 
 
 def test_a_token_that_the_cluster_does_not_know_is_asked_for_again(browser: Browser, url: str) -> None:
-    sign_in(browser, url, "unknown")
+    give_token(browser, url, "unknown")
     until(browser, has_text("#refused", "does not know this token"))
     assert browser.evaluate("sessionStorage.length") == 0
 
