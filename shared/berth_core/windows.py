@@ -52,6 +52,9 @@ class WindowReason(StrEnum):
     TOO_MANY_BEGUN = "TooManyBegun"
     """Not sufficient for now: the namespace's windows have begun as many Reservations as they may in a minute; the
     message names the limit."""
+    BACK_OFF = "BackOff"
+    """Not sufficient for now: limits or quotas have refused the last Reservations of the window; the message says when
+    it begins the next one."""
     HELD = "Held"
     """Sufficient: every slot is held or taken."""
     IDLE_SUFFICES = "IdleSuffices"

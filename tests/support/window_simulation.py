@@ -70,6 +70,7 @@ class WindowSimulation(CapabilitySimulation[Windows]):
 
     def __post_init__(self) -> None:
         self.clock = FakeClock(self.now)
+        self.api.now = lambda: format_timestamp(self.clock.now())
         self.restart()
 
     def build(self, kernel: Kernel) -> Windows:

@@ -7,6 +7,7 @@ replica or with a clock that was set, the same decision comes out.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -53,6 +54,8 @@ put back."""
 _MOST_SLOTS: Final = 1000
 _NODES_NAMED: Final = 5
 _POLICIES_NAMED: Final = 3
+_FIRST_BACK_OFF: Final = timedelta(minutes=1)
+_LONGEST_BACK_OFF: Final = timedelta(minutes=10)
 _MOVERS_SECONDS: Final = 30.0
 """Between two looks for a policy that moves pods for a window that waits for it."""
 _NO_MOVERS: Final = Movers()
@@ -124,19 +127,60 @@ def decide_window(
     decision = _decide_scheduled(window, schedule, by_start, now, movers)
     if over_limit:
         return _without_opening(window, decision, over_limit, now)
-    if not ((without_nodes or over_pace) and decision.opens):
-        return decision
-    text, reason = over_pace, WindowReason.TOO_MANY_BEGUN
-    if without_nodes:
+    resumes = _back_off_end([reservation for _, reservation in by_start], now)
+    if decision.opens and resumes > now:
+        decision = _backed_off(window, decision, resumes, now)
+    elif decision.opens and without_nodes:
         text = "no node that spec.nodeSelector and the template choose is ready and open to its pods"
-        reason = WindowReason.NO_NODES
+        decision = _with_insufficient(window, decision, WindowReason.NO_NODES, text, now)
+    elif decision.opens and over_pace:
+        decision = _with_insufficient(window, decision, WindowReason.TOO_MANY_BEGUN, over_pace, now)
+    return decision
+
+
+def _with_insufficient(
+    window: ReservationWindow, decision: WindowDecision, reason: WindowReason, text: str, now: datetime
+) -> WindowDecision:
     problem = Condition(type="", status="False", reason=reason, message=text)
     sufficient = problem.dated(WindowCondition.SUFFICIENT, window.metadata, window.status.conditions, now)
-    conditions = (
-        *(condition for condition in decision.status.conditions if condition.type != sufficient.type),
-        sufficient,
+    rest = (condition for condition in decision.status.conditions if condition.type != sufficient.type)
+    return replace(decision, status=msgspec.structs.replace(decision.status, conditions=(*rest, sufficient)))
+
+
+def _back_off_end(reservations: Iterable[Reservation], now: datetime) -> datetime:
+    """Return when a window may begin its next Reservation: now, if limits or quotas did not refuse its last one.
+
+    The pause begins with the last one and doubles with each that was refused in a row. One from the future counts
+    nothing: the clock was put back.
+    """
+    by_creation = sorted(reservations, key=lambda reservation: reservation.metadata.creation_timestamp or "")
+    refused = list(takewhile(_is_forbidden, reversed(by_creation)))
+    last = read_timestamp(refused[0].metadata.creation_timestamp) if refused else None
+    if last is None or last > now:
+        return now
+    pause = _FIRST_BACK_OFF
+    for _ in refused[1:]:
+        pause = min(2 * pause, _LONGEST_BACK_OFF)
+    return last + pause
+
+
+def _is_forbidden(reservation: Reservation) -> bool:
+    state = reservation.status.state
+    return state is not None and state.phase is ReservationPhase.FAILED and state.reason == ReservationReason.FORBIDDEN
+
+
+def _backed_off(
+    window: ReservationWindow, decision: WindowDecision, resumes: datetime, now: datetime
+) -> WindowDecision:
+    """Return the decision without what is due, which is looked at again when the pause is over."""
+    text = (
+        "limits or quotas refused the last Reservation of the window (status.history); the next one begins at "
+        f"{format_timestamp(resumes)} at the earliest"
     )
-    return replace(decision, status=msgspec.structs.replace(decision.status, conditions=conditions))
+    pause_seconds = (resumes - now).total_seconds()
+    wake_seconds = min(filter(None, (decision.wake_seconds, pause_seconds)))
+    paused = replace(decision, opens=(), wake_seconds=wake_seconds)
+    return _with_insufficient(window, paused, WindowReason.BACK_OFF, text, now)
 
 
 def _without_opening(window: ReservationWindow, decision: WindowDecision, why: str, now: datetime) -> WindowDecision:

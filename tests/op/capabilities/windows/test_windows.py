@@ -532,6 +532,29 @@ def test_the_windows_of_a_namespace_begin_as_many_reservations_in_a_minute_as_it
     assert len(simulation.reservations()) == 3
 
 
+def test_a_window_whose_reservations_are_refused_begins_them_at_growing_intervals() -> None:
+    simulation = simulated(schedule="* * * * *", duration="1m", startReserveAgo="0s")
+    begun = []
+    for minute in range(60):
+        simulation.advance(at("0:00") + minute * MINUTE)
+        for refused in simulation.reservations():
+            begun.append(minute)
+            simulation.finish(refused, ReservationPhase.FAILED, "Forbidden")
+        simulation.settle()
+        if minute == 2:
+            sufficient = simulation.window().condition(WindowCondition.SUFFICIENT)
+            assert sufficient is not None
+            assert (sufficient.status, sufficient.reason) == ("False", "BackOff")
+            assert "begins at 2026-01-01T00:03:00Z" in sufficient.message
+    assert begun == [0, 1, 3, 7, 15, 25, 35, 45, 55]
+    assert simulation.events().count("WindowMissed") == 60 - len(begun) - 1, "all but the one that is not over"
+
+    simulation.advance(at("1:05"))
+    assert len(simulation.reservations()) == 1
+    simulation.advance(at("1:06"))
+    assert len(simulation.reservations()) == 1
+
+
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Santiago")
 AROUND_CHANGES: Final = (datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC))
 
