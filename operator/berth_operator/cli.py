@@ -287,7 +287,7 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
     sys.setswitchinterval(_SWITCH_SECONDS)
     collect_garbage_rarely()
     program = App(client, settings, SystemClock())
-    stream = ReservationStream(program.note_listed)
+    stream = ReservationStream(program.note_listed, program.apply_handled)
     program.silence = Silence(client.silent_seconds, stream.silent_seconds)
     connection = Connection(source, stream)
 

@@ -1,6 +1,7 @@
 """kopf writes nothing, outlasts any outage of the API server, and is begun anew where it ends by itself."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice, repeat
 from types import SimpleNamespace
@@ -274,6 +275,35 @@ def test_watches_that_bring_nothing_end_a_run_which_goes_on_from_one_version(mon
     assert stream.why_begin_anew().startswith("a watch has brought nothing")
     asyncio.run(watch(stream, clock, (28.0, BOOKMARK)))
     assert stream.why_begin_anew() == ""
+
+
+def test_kopf_sees_one_bookmark_for_all_that_it_has_nothing_to_do_about() -> None:
+    stream = ReservationStream(lambda: None, lambda line: line[4:].decode() if line.startswith(b"done") else "")
+
+    async def seen(*parts: bytes) -> list[dict[str, Any]]:
+        content = kopf_runtime._ReadableLines(
+            cast("Any", Content(SimpleNamespace(now=0.0), *((0.0, part) for part in parts)))
+        )
+        response = SimpleNamespace(status=200, content=content)
+        params = SimpleNamespace(url=URL(f"https://server{WATCH}"), response=response)
+        await send(stream.build_trace().on_request_end, params)
+        return [json.loads(line) async for chunk in content.iter_chunked(1) for line in chunk.splitlines()]
+
+    def bookmark(version: str) -> dict[str, Any]:
+        return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+
+    first, second = {"type": "ADDED", "object": {"a": 1}}, {"type": "DELETED", "object": {}}
+    lines = [b"done3", b"done4", json.dumps(first).encode(), b"done6", json.dumps(second).encode(), b"done8", b""]
+    text = b"\n".join(lines)
+    assert asyncio.run(seen(text)) == [bookmark("4"), first, bookmark("6"), second, bookmark("8")]
+    assert asyncio.run(seen(text[:8], text[8:])) == [
+        bookmark("3"),
+        bookmark("4"),
+        first,
+        bookmark("6"),
+        second,
+        bookmark("8"),
+    ]
 
 
 def test_kopf_is_silent_from_its_last_answer_on(monkeypatch: pytest.MonkeyPatch) -> None:

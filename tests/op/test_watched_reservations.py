@@ -1,12 +1,13 @@
 """What kopf hears of Reservations is taken in, and a version that is known already is not read again."""
 
+import json
 from typing import Any
 
 import pytest
 
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_operator.reservation.store.cache import Cache
-from berth_operator.reservation.store.informers import apply_event
+from berth_operator.reservation.store.informers import apply_event, apply_handled
 from berth_operator.reservation.store.reservation_reading import read_reservation
 from builders import as_api
 from handover_builders import PLACE_UID, place
@@ -61,3 +62,43 @@ def test_what_is_known_already_is_not_read_again(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("berth_operator.reservation.store.informers.read_reservation", read_and_note)
     hear((None, version("5")), ("MODIFIED", version("5")), ("MODIFIED", version("8")))
     assert read == ["5", "8"]
+
+
+# --- without kopf
+
+
+def line(number: str, *, observed: int | None = 1, event_type: str = "MODIFIED", **rest: Any) -> bytes:  # noqa: ANN401 - fields of a Reservation
+    """Return a line of a watch of a Reservation of generation 1."""
+    body = version(number, **rest)
+    body["metadata"]["generation"] = 1
+    body["status"] = {} if observed is None else {"observedGeneration": observed}
+    return json.dumps({"type": event_type, "object": body}).encode()
+
+
+def test_a_version_whose_spec_is_handled_is_taken_in_without_kopf() -> None:
+    cache = hear((None, version("5")))
+    assert apply_handled(cache, line("9", ttl="5m")) == "9"
+    assert (known(cache).spec.ttl, known(cache).metadata.resource_version) == ("5m", "9")
+    assert apply_handled(cache, line("7", ttl="1m")) == "7", "a late version is no news for kopf either"
+    assert known(cache).spec.ttl == "5m"
+
+
+DEEP = b'{"type":"MODIFIED","object":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}"
+FOR_KOPF = {
+    "a new one": line("9", event_type="ADDED"),
+    "one that was deleted": line("9", event_type="DELETED"),
+    "without a status": line("9", observed=None),
+    "with a changed spec": line("9", observed=0),
+    "an error": b'{"type":"ERROR","object":{"code":410}}',
+    "a bookmark": b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}',
+    "too deep": DEEP,
+    "no text": b'{"type":"MODIFIED","object":{"a":"\xff"}}',
+    "no JSON": b"{",
+}
+
+
+@pytest.mark.parametrize("raw", FOR_KOPF.values(), ids=FOR_KOPF.keys())
+def test_all_else_is_left_to_kopf(raw: bytes) -> None:
+    cache = hear((None, version("5")))
+    assert apply_handled(cache, raw) == ""
+    assert known(cache).metadata.resource_version == "5"

@@ -26,7 +26,7 @@ from berth_operator.admission.server import REFETCH_SECONDS, WebhookServer
 from berth_operator.reservation.act.pending_owners import ReserveableGroups
 from berth_operator.reservation.act.webhook_registration import WebhookRegistration
 from berth_operator.reservation.store.cache import Cache
-from berth_operator.reservation.store.informers import apply_event
+from berth_operator.reservation.store.informers import apply_event, apply_handled
 from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.runtime.controller import Controller
 from berth_operator.runtime.loop_threads import LoopThread, loop_answers
@@ -147,6 +147,10 @@ class App:
         The cache queues the follow-up.
         """
         apply_event(self._cache, event_type, body)
+
+    def apply_handled(self, line: bytes) -> str:
+        """Apply a line of kopf's watch if its spec is handled already, and return its resourceVersion, else ""."""
+        return apply_handled(self._cache, line)
 
     def is_behind(self, version: str) -> bool:
         """Return whether the API server's last version is below one of before: etcd was restored from a backup.

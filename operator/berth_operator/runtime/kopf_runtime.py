@@ -110,12 +110,16 @@ class _Watch:
 class ReservationStream:
     """Learns from kopf's requests when it has listed and watches Reservations, and why it should begin anew.
 
+    What kopf would do nothing about is applied here, and kopf sees a bookmark in its place.
+
     kopf calls no handler at the end of a list, nor for an object that a second list no longer has. It goes on with the
     same connection settings and from the same resourceVersion whatever happens, so both are given up with its run.
     """
 
-    def __init__(self, on_listed: Callable[[], None]) -> None:
+    def __init__(self, on_listed: Callable[[], None], apply_handled: Callable[[bytes], str] = lambda _: "") -> None:
+        """`apply_handled` applies a line of the watch and returns its resourceVersion, or "" for one left to kopf."""
         self._on_listed = on_listed
+        self._apply_handled = apply_handled
         self._answered_at: float | None = None
         self.reset()
 
@@ -202,7 +206,9 @@ class ReservationStream:
         content = params.response.content
         if isinstance(content, _ReadableLines):
             watch = _Watch(time.monotonic())
-            content.report_to(partial(self._note_lines, watch), partial(self._note_end_of_watch, watch))
+            content.report_to(
+                partial(self._note_lines, watch), partial(self._note_end_of_watch, watch), self._apply_handled
+            )
         if self._has_listed:
             self._has_listed, self._is_open = False, True
             self._on_listed()
@@ -223,19 +229,25 @@ class ReservationStream:
 
 
 class _ReadableLines:
-    """Content of a watch response without too deeply nested Reservations.
+    """Content of a watch response for kopf: without what it has nothing to do about, and without too deep nesting.
 
-    Stand-ins replace them.
+    Stand-ins replace too deeply nested Reservations.
     """
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
         self._at_lines: Callable[[], None] = lambda: None
         self._at_end: Callable[[], None] = lambda: None
+        self._apply_handled: Callable[[bytes], str] = lambda _: ""
 
-    def report_to(self, at_lines: Callable[[], None], at_end: Callable[[], None]) -> None:
-        """Call one function whenever something has come, another when the stream has ended, whatever has ended it."""
-        self._at_lines, self._at_end = at_lines, at_end
+    def report_to(
+        self, at_lines: Callable[[], None], at_end: Callable[[], None], apply_handled: Callable[[bytes], str]
+    ) -> None:
+        """Call one function whenever something has come, another when the stream has ended, whatever has ended it.
+
+        Each line goes to `apply_handled` first; kopf sees those for which it returns "".
+        """
+        self._at_lines, self._at_end, self._apply_handled = at_lines, at_end, apply_handled
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute that aiohttp reads
         return getattr(self._content, name)
@@ -248,11 +260,29 @@ class _ReadableLines:
                 self._at_lines()
                 *lines, pending = (pending + chunk).split(b"\n")
                 if lines:
-                    yield b"".join(readable_line(line) + b"\n" for line in lines)
+                    yield b"".join(line + b"\n" for line in self._for_kopf(lines))
             if pending:
                 yield pending
         finally:
             self._at_end()
+
+    def _for_kopf(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield what kopf sees of lines: one bookmark for those in a row that it has nothing to do about."""
+        version = ""
+        for line in map(readable_line, lines):
+            if applied_version := self._apply_handled(line):
+                version = applied_version
+                continue
+            if version:
+                yield _bookmark(version)
+                version = ""
+            yield line
+        if version:
+            yield _bookmark(version)
+
+
+def _bookmark(version: str) -> bytes:
+    return msgspec.json.encode({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}})
 
 
 class ReadableAnswer(aiohttp.ClientResponse):

@@ -1,16 +1,20 @@
 """Informers that fill the cache, one for each kind.
 
-Only Reservations come through kopf: it spends a task and a deep comparison on each version of each object, and pods and
-nodes have many more versions.
+Only Reservations come through kopf: it spends a task and a deep comparison on each version that it sees, and pods and
+nodes have many more versions. Of Reservations it sees those whose spec is not handled yet, and the deleted ones.
 """
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, STANDING_FENCE_LABEL, BerthError, Pod, PriorityClass
+from berth_core.decoding import Decoder
 from berth_kube import (
     LIMIT_RANGES,
     NODES,
@@ -61,6 +65,49 @@ def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -
         cache.remove_reservation(metadata["uid"])
     elif not cache.knows_reservation(metadata["uid"], metadata["resourceVersion"]):
         cache.put_reservation(read_reservation(body))
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    resource_version: str
+    generation: int
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    observed_generation: int
+
+
+class _HandledReservation(msgspec.Struct, frozen=True):
+    """The parts of a Reservation that say which version it is, and of which spec its status speaks."""
+
+    metadata: _Metadata
+    status: _Status
+
+
+class _Modified(msgspec.Struct, frozen=True, tag="MODIFIED"):
+    """A watch event on a Reservation that has a status."""
+
+    object: _HandledReservation
+
+
+_MODIFIED_DECODER: Final = Decoder(_Modified)
+
+
+def apply_handled(cache: Cache, line: bytes) -> str:
+    """Apply a line of kopf's watch to the cache if its spec is handled already: kopf has nothing to do then.
+
+    Returns the resourceVersion, "" for a line that kopf has to see: any other event, and one that cannot be read.
+    """
+    try:
+        version = _MODIFIED_DECODER.decode_strictly(line).object
+        metadata = version.metadata
+        if version.status.observed_generation != metadata.generation:
+            return ""
+        if not cache.knows_reservation(metadata.uid, metadata.resource_version):
+            cache.put_reservation(read_reservation(json.loads(line)["object"]))
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    return metadata.resource_version
 
 
 class Informers:
