@@ -81,7 +81,8 @@ def build_bare_placeholder(name: str, namespace: str) -> dict[str, Any]:
     body = build_placeholder(
         reservation, reservation.spec.tasks[0], 0, priority=0, deadline_seconds=7200, settings=settings
     )
-    del body["spec"]["priorityClassName"]  # it exists only while there are Reservations
+    for field_name in ("priorityClassName", "preemptionPolicy"):  # the class exists only while there are Reservations
+        body["spec"].pop(field_name, None)
     labels = {"app": "plain", "tier": "none", "part-of": "measurement"}
     return body | {"metadata": body["metadata"] | {"name": name, "labels": labels}}
 

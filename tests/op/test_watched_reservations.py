@@ -84,6 +84,7 @@ def test_a_version_whose_spec_is_handled_is_taken_in_without_kopf() -> None:
 
 
 DEEP = b'{"type":"MODIFIED","object":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}"
+TOO_DEEP_TEMPLATE = line("9", ttl='"NESTED"').replace(b'"\\"NESTED\\""', b'{"a":' * 400 + b"1" + b"}" * 400)
 FOR_KOPF = {
     "a new one": line("9", event_type="ADDED"),
     "one that was deleted": line("9", event_type="DELETED"),
@@ -92,6 +93,7 @@ FOR_KOPF = {
     "an error": b'{"type":"ERROR","object":{"code":410}}',
     "a bookmark": b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}',
     "too deep": DEEP,
+    "too deep in its template": TOO_DEEP_TEMPLATE,
     "no text": b'{"type":"MODIFIED","object":{"a":"\xff"}}',
     "no JSON": b"{",
 }

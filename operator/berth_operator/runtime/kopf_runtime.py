@@ -269,14 +269,14 @@ class _ReadableLines:
     def _for_kopf(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """Yield what kopf sees of lines: one bookmark for those in a row that it has nothing to do about."""
         version = ""
-        for line in map(readable_line, lines):
+        for line in lines:
             if applied_version := self._apply_handled(line):
                 version = applied_version
                 continue
             if version:
                 yield _bookmark(version)
                 version = ""
-            yield line
+            yield readable_line(line)
         if version:
             yield _bookmark(version)
 

@@ -15,6 +15,7 @@ import msgspec
 
 from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, STANDING_FENCE_LABEL, BerthError, Pod, PriorityClass
 from berth_core.decoding import Decoder
+from berth_core.depths import is_too_deep
 from berth_kube import (
     LIMIT_RANGES,
     NODES,
@@ -96,7 +97,8 @@ _MODIFIED_DECODER: Final = Decoder(_Modified)
 def apply_handled(cache: Cache, line: bytes) -> str:
     """Apply a line of kopf's watch to the cache if its spec is handled already: kopf has nothing to do then.
 
-    Returns the resourceVersion, "" for a line that kopf has to see: any other event, and one that cannot be read.
+    Returns the resourceVersion, "" for a line that kopf has to see: any other event, and one that cannot be read or is
+    nested too deeply.
     """
     try:
         version = _MODIFIED_DECODER.decode_strictly(line).object
@@ -104,7 +106,10 @@ def apply_handled(cache: Cache, line: bytes) -> str:
         if version.status.observed_generation != metadata.generation:
             return ""
         if not cache.knows_reservation(metadata.uid, metadata.resource_version):
-            cache.put_reservation(read_reservation(json.loads(line)["object"]))
+            body = json.loads(line)["object"]
+            if is_too_deep(body):
+                return ""
+            cache.put_reservation(read_reservation(body))
     except (msgspec.DecodeError, RecursionError):
         return ""
     return metadata.resource_version
