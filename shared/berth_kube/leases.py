@@ -101,7 +101,7 @@ class LeaseHolder:
     ) -> None:
         # A call that hangs longer than a third of the duration would delay the next try.
         self._client = client.within(duration_seconds / _RENEWALS_PER_DURATION)
-        self._renewals: Callable[[], int] = lambda: _RENEWALS_PER_DURATION
+        self._renewals: Callable[[], float] = lambda: _RENEWALS_PER_DURATION
         self._notes: Callable[[], Mapping[str, str | None]] = dict
         self._heartbeats: Heartbeats | None = None
         self._hurry = threading.Event()
@@ -165,7 +165,7 @@ class LeaseHolder:
         self,
         notes: Callable[[], Mapping[str, str | None]],
         *,
-        renewals: Callable[[], int],
+        renewals: Callable[[], float],
         heartbeats: Heartbeats | None = None,
     ) -> None:
         """Renew the lease `renewals` times per duration, asked after each renewal, with `notes` as annotations.

@@ -240,6 +240,21 @@ def test_a_sweep_reads_in_full_only_what_is_news(harness: OperatorHarness) -> No
     assert {r.metadata.uid for r in harness.cache.reservations()} == {"uid-0", "uid-1", "uid-2"}
 
 
+def test_where_there_is_no_reservation_only_each_fourth_sweep_asks_for_them(harness: OperatorHarness) -> None:
+    sweeper = sweep(harness)
+    sweeper.run()
+    for _ in range(20):
+        sweeper.run(everything=False)
+    harness.api.calls.clear()
+    for _ in range(4):
+        sweeper.run(everything=False)
+    assert harness.api.calls.count("list reservations ") == 1
+    harness.know(of=named("new"))
+    sweeper.run(everything=False)
+    sweeper.run(everything=False)
+    assert harness.api.calls.count("list reservations ") == 3
+
+
 def our_class() -> dict[str, Any]:
     labels = {MANAGED_LABEL: MANAGED_BY_OPERATOR}
     return {"metadata": {"name": "berth-placeholder-0", "labels": labels}, "value": 0, "preemptionPolicy": "Never"}

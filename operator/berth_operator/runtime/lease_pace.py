@@ -6,8 +6,9 @@ from typing import Final
 
 from berth_core import OPERATOR_RENEWALS, PLAN_LABEL, Reservation
 
-_AT_REST: Final = 3
-"""Renewals within the Lease's duration while no plan holds a place, as many as other controllers have."""
+_AT_REST: Final = 2.5
+"""Renewals within the Lease's duration while no plan holds a place. A holder gives up after two thirds of it, so one
+renewal may take a quarter of the duration."""
 
 
 class LeasePace:
@@ -44,6 +45,6 @@ class LeasePace:
         with self._lock:
             self._places.discard(uid)
 
-    def renewals(self) -> int:
+    def renewals(self) -> float:
         """Return how often the Lease is renewed within its duration."""
         return OPERATOR_RENEWALS if self._places else _AT_REST

@@ -26,7 +26,8 @@ _ONE_BY_ONE: Final = 20
 _TURNS: Final = 4
 """This many resyncs reconcile every Reservation once."""
 _SETTLING: Final = 2 * _TURNS
-"""So many resyncs after the last Reservation look for what it left; then only each fourth does."""
+"""So many resyncs after the last Reservation look for what it left and whether there is another; then only each fourth
+does."""
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -101,8 +102,10 @@ class Resync:
         Reservations that lack pods come first.
         """
         started = time.monotonic()
-        list_reservations(self._client, self._cache)
         self._turn = (self._turn + 1) % _TURNS
+        is_at_rest = self._resyncs_at_rest > _SETTLING and not self._cache.named_uids()
+        if everything or not (is_at_rest and self._turn):
+            list_reservations(self._client, self._cache)
 
         def is_due(uid: str) -> bool:
             return everything or zlib.crc32(uid.encode()) % _TURNS == self._turn
