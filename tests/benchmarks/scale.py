@@ -5,11 +5,15 @@ plane of its own and prints one table of all sizes: processor time, bytes and re
 freed, with 22 marked, and with a pod beside that fits nowhere; processor time and bytes for each landed move of a run;
 and the descheduler's memory before the run, at most, and `--after` seconds later. Bytes are those that the API server
 sends to the descheduler, counted by a forwarder in between.
+
+`--churn SECONDS` measures instead the memory of both services while Deployments are scaled, Reservations come and go,
+and a policy runs each minute.
 """
 # ruff: noqa: T201 - it prints, and finds what the tests share
 
 import argparse
 import json
+import random
 import socket
 import sys
 import tempfile
@@ -28,16 +32,18 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from benchmarks.descheduler_scale import fill
-from benchmarks.operator_load import add_nodes, cpu_seconds, resident_megabytes
+from benchmarks.operator_load import add_nodes, build_reservation, cpu_seconds, resident_megabytes
 from berth_core.clock import SystemClock
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_descheduler.migration.nodes.freed_marks import Freeing, mark_freed
 from berth_descheduler.settings import FreedNodes
 from berth_kube.client import KubeClient
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, PODS
+from berth_kube.errors import KubeError
+from berth_kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, MIGRATION_PLANS, PODS, RESERVATIONS
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import SandboxSettings
+from berth_sandbox.workload import NAMESPACE_NAMES
 from control_planes import control_plane, say_nothing
 from policy_scenes import DeschedulerReplica
 from service_processes import running_operator
@@ -54,6 +60,13 @@ SETTLING_SECONDS: Final = 150.0
 
 WINDOW_SECONDS: Final = 60.0
 LARGE_POD_CPU: Final = "4000"
+
+CHANGE_SECONDS: Final = 2.0
+"""Between two changes of a churning cluster."""
+
+REPORT_SECONDS: Final = 300.0
+MOST_REPLICAS: Final = 8
+LIFETIMES: Final = ("20s", "60s", "120s")
 
 Figures = dict[str, float]
 
@@ -132,6 +145,47 @@ class Bench:
         figures[f"descheduler {after_seconds:g} s later, MB"] = resident_megabytes(pid)
         return figures
 
+    def churn(self, seconds: float, seed: int) -> Figures:
+        """Return the memory of both while the cluster changes all the time, each `REPORT_SECONDS`."""
+        draw = random.Random(seed)  # noqa: S311 - chooses changes, guards nothing
+        self._client.create(DESCHEDULER_POLICIES, build_policy(20, interval="1m", podCoolDown="2m"))
+        began, changes, figures = time.monotonic(), 0, dict[str, float]()
+        while (passed := time.monotonic() - began) < seconds:
+            if passed >= len(figures) / len(self._programs) * REPORT_SECONDS:
+                memory = {
+                    f"after {passed / 60:.0f} min: {program}, MB": resident_megabytes(pid)
+                    for program, pid in self._programs.items()
+                }
+                print(f"  {changes} changes, {memory}", flush=True)
+                figures |= memory
+            with suppress(KubeError):  # it met another change
+                self._change(draw, changes)
+            changes += 1
+            time.sleep(CHANGE_SECONDS)
+        plans = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
+        landed = sum(status.state is MoveState.LANDED for plan in plans for status in plan.status.moves)
+        memory = {f"at the end: {program}, MB": resident_megabytes(pid) for program, pid in self._programs.items()}
+        return figures | memory | {"changes": changes, "moves landed in the plans that are left": landed}
+
+    def _change(self, draw: random.Random, number: int) -> None:
+        """Scale a Deployment, or create or delete a Reservation."""
+        namespace = draw.choice(NAMESPACE_NAMES)
+        match draw.randrange(4):
+            case 0 | 1:
+                deployments = self._client.list(DEPLOYMENTS, namespace=namespace).items
+                name = draw.choice(deployments)["metadata"]["name"]
+                body = {"spec": {"replicas": draw.randint(1, MOST_REPLICAS)}}
+                self._client.merge_patch(DEPLOYMENTS, name, body, namespace=namespace)
+            case 2:
+                body = build_reservation(f"churn-{number}", draw.randint(1, 3))
+                body["spec"]["ttl"] = draw.choice(LIFETIMES)
+                self._client.create(RESERVATIONS, body, namespace=namespace)
+            case _:
+                reservations = self._client.list(RESERVATIONS, namespace=namespace).items
+                if reservations:
+                    name = draw.choice(reservations)["metadata"]["name"]
+                    self._client.delete(RESERVATIONS, name, namespace=namespace)
+
     def _processor(self) -> Figures:
         return {program: cpu_seconds(pid) for program, pid in self._programs.items()}
 
@@ -153,7 +207,7 @@ class Bench:
             time.sleep(2)
 
 
-def build_policy(moves: int) -> dict[str, Any]:
+def build_policy(moves: int, *, interval: str = "24h", **limits: Any) -> dict[str, Any]:  # noqa: ANN401 - a limit
     profile = {
         "name": "default",
         "pluginConfig": [{"name": "Defragmentation", "args": {"strategy": "Consolidate"}}],
@@ -164,10 +218,10 @@ def build_policy(moves: int) -> dict[str, Any]:
         "kind": DESCHEDULER_POLICIES.kind,
         "metadata": {"name": "bench"},
         "spec": {
-            "trigger": {"interval": "24h"},
+            "trigger": {"interval": interval},
             "mode": "Auto",
             "profiles": [profile],
-            "limits": {"maxMoves": moves, "maxMovesPerNamespace": moves},
+            "limits": {"maxMoves": moves, "maxMovesPerNamespace": moves, **limits},
         },
     }
 
@@ -199,6 +253,8 @@ def measure(nodes: int, options: argparse.Namespace) -> Figures:
         add_nodes(sandbox, MARKED, NODE_CPU, pool=SPARE)
         with bench(sandbox, client, Path(name)) as services:
             figures: Figures = {"pods": len(client.list(PODS).items)}
+            if options.churn:
+                return figures | services.churn(options.churn, options.seed)
             figures |= services.rest("none marked")
             spare = [f"{SPARE}-{number:04d}" for number in range(MARKED)]
             mark_freed(client, SystemClock(), spare, Freeing("bench", "", FreedNodes(taint=True)))
@@ -228,6 +284,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, action="append", help="may be given several times; default 100, 500, 1000")
     parser.add_argument("--moves", type=int, default=100, help="the limit of the run")
     parser.add_argument("--after", type=float, default=600.0, help="seconds after the run, for the memory")
+    parser.add_argument("--churn", type=float, default=0.0, help="seconds of changes, in the place of all else")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     by_size: dict[int, Figures] = {}
