@@ -23,6 +23,9 @@ from berth_core.policies import (
     ReservationRules,
     Trigger,
 )
+from berth_descheduler.plugins import installed_plugins
+from berth_descheduler.policy import convert_upstream
+from descheduler.test_policy_conversion import upstream
 from plain_api import PlainApi
 
 pytestmark = pytest.mark.cluster
@@ -213,3 +216,9 @@ def test_everything_in_a_policy_may_be_changed(api: PlainApi, stored: Store) -> 
     path = stored(POLICIES, policy(trigger={"cron": "0 2 * * *"}))
     answer = api.merge_patch(path, {"spec": {"trigger": {"cron": None, "interval": "30m"}, "mode": "Auto"}})
     assert not answer.refused, answer.message
+
+
+def test_a_policy_that_was_converted_is_admitted_without_a_field_that_is_unknown(api: PlainApi) -> None:
+    (converted,) = convert_upstream(upstream(), installed_plugins())
+    answer = api.create(POLICIES, converted.policy, dry_run=True, strict=True)
+    assert (answer.refused, answer.message) == (False, "")

@@ -19,8 +19,12 @@ from builders import node, pod
 BERTH = "from berth_descheduler.cli.main import main; main()"
 COLOUR = re.compile(r"\x1b\[(\d+;)*(3[0-7]|9[0-7])(;\d+)*m")
 SNAPSHOT = Snapshot(nodes=(node("a"), node("b")), pods=(pod("web-0", node="a", cpu="10"), pod("waits", cpu="12")))
-WRITE_NO_RESULTS = {("snapshot",), *(("sandbox", name) for name in ("up", "down", "kubeconfig", "exec"))}
-"""They make a file, a sandbox, print one path, or run what they are given."""
+WRITE_NO_RESULTS = {
+    ("snapshot",),
+    ("policy", "convert"),
+    *(("sandbox", name) for name in ("up", "down", "kubeconfig", "exec")),
+}
+"""They make a file, an object for kubectl, a sandbox, print one path, or run what they are given."""
 
 
 def commands(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -134,6 +134,7 @@ WITHOUT_RESULT: Final = {
     "demo",
     "doctor",
     "policies run",
+    "policy convert",
     "sandbox down",
     "sandbox exec",
     "sandbox kubeconfig",

@@ -1,6 +1,7 @@
 """The commands on plans and policies in the cluster, for people.
 
-They are `berth plans`, `show`, `approve` and `abort`, `berth policies` with `run`, and `berth policy lint` for files.
+They are `berth plans`, `show`, `approve` and `abort`, `berth policies` with `run`, and for files `berth policy lint`
+and `berth policy convert`.
 """
 
 from collections import Counter
@@ -28,6 +29,7 @@ from berth_core import (
     Reservation,
     RunMode,
     SystemClock,
+    printable_line,
 )
 from berth_descheduler.cli.shown_plans import recall, remember
 from berth_descheduler.migration.absent_programs import SERVICE, why_absent
@@ -45,11 +47,19 @@ from berth_descheduler.options import (
     objects_output_option,
     output_option,
     selector_option,
+    to_yaml,
     write_described,
     write_names,
 )
 from berth_descheduler.plugins import installed_plugins
-from berth_descheduler.policy import Linted, Severity, lint_located, read_documents
+from berth_descheduler.policy import (
+    ConvertedProfile,
+    Linted,
+    Severity,
+    convert_upstream,
+    lint_located,
+    read_documents,
+)
 from berth_descheduler.report import (
     NO_PLANS,
     NO_POLICIES,
@@ -84,7 +94,7 @@ from berth_kube import (
     Resource,
     connect,
 )
-from berth_service.command_line import OwnCommand, OwnGroup, write_notice
+from berth_service.command_line import OwnCommand, OwnGroup, write_line, write_notice
 
 # --- plan waiting ----------------------------------------------------------------------------------------------------
 # Waiting for a MigrationPlan that the service carries out: until when, and what is shown meanwhile.
@@ -553,7 +563,8 @@ def _has_come_to_rest(plan: MigrationPlan) -> bool:
 
 
 # --- policy command --------------------------------------------------------------------------------------------------
-# `berth policy lint`: what is said of a policy's file before the cluster sees it.
+# `berth policy lint`: what is said of a policy's file before the cluster sees it; `berth policy convert`: a file of the
+# upstream descheduler as policies of ours.
 
 _CLEAN = 0
 _WARNED = 1
@@ -591,6 +602,44 @@ def lint_command(file: str, output: Output, *, strict: bool, snapshot: str | Non
     else:
         write_described(describe_linted(linted), output)
     return _exit_code(linted, strict=strict)
+
+
+@policy_command.command("convert")
+@click.argument("file", type=click.Path())
+def convert_command(file: str) -> int:
+    """Write the policies in FILE (- for standard input) of the upstream descheduler as DeschedulerPolicies.
+
+    FILE is of descheduler/v1alpha2; each of its profiles becomes a policy, which moves no pod that the file keeps. What
+    is otherwise than there stands in comments. A policy has the mode Plan and no trigger: set both.
+    """
+    registry = installed_plugins()
+    converted = [
+        profile for document in read_documents(file, "FILE") for profile in convert_upstream(document.content, registry)
+    ]
+    if not converted:
+        raise InputError("FILE", file, "a policy of the upstream descheduler", said="empty")
+    if all(profile.policy is None for profile in converted):
+        notes = "; ".join(note for profile in converted for note in profile.notes)
+        text = f"without a plugin that moves pods here: {notes or 'none is enabled'}"
+        raise InputError("FILE", file, f"{', '.join(_CONVERTED)} or a plugin of Berth", said=text)
+    write_line("---\n".join(map(_as_yaml, converted)).rstrip())
+    for profile in converted:
+        for note in profile.notes:
+            write_notice(f"{profile.name or 'profile'}: {note}")
+    return _CLEAN
+
+
+_CONVERTED: Final = ("HighNodeUtilization",)
+
+
+def _as_yaml(profile: ConvertedProfile) -> str:
+    """Return a policy with comments on what is otherwise than in the file; of a profile without one the comments."""
+    head = f"From the profile {profile.name or 'without a name'} of a policy of the upstream descheduler."
+    if profile.policy is None:
+        comments = [f"{head} No policy, as nothing is left that moves pods:", *profile.notes]
+        return "".join(f"# {comment}\n" for comment in comments)
+    comments = [head, "Runs are made on request and touch nothing: set spec.trigger and spec.mode.", *profile.notes]
+    return "".join(f"# {printable_line(comment)}\n" for comment in comments) + to_yaml(profile.policy)
 
 
 def describe_linted(linted: Iterable[Linted]) -> list[dict[str, object]]:

@@ -27,6 +27,7 @@ from berth_descheduler.options.output import (
     objects_output_option,
     output_option,
     selector_option,
+    to_yaml,
     write_described,
     write_names,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "settings_to_plan",
     "settings_to_run",
     "settings_to_serve",
+    "to_yaml",
     "with_options",
     "write_described",
     "write_names",

@@ -3,6 +3,7 @@
 That is when they run, with which settings, and what is wrong with them.
 """
 
+from berth_descheduler.policy.conversion import ConvertedProfile, convert_upstream
 from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_located
 from berth_descheduler.policy.parsing import (
     DRAINED_AT_ONCE,
@@ -26,6 +27,7 @@ from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing
 
 __all__ = [
     "DRAINED_AT_ONCE",
+    "ConvertedProfile",
     "IntervalSchedule",
     "Linted",
     "PlanInput",
@@ -39,6 +41,7 @@ __all__ = [
     "Timing",
     "asked_drain",
     "choose_plan_settings",
+    "convert_upstream",
     "draining",
     "find_restrictions",
     "find_warnings",

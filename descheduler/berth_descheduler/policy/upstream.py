@@ -34,7 +34,7 @@ class UpstreamProfile:
 INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
     {
         "HighNodeUtilization": "Defragmentation with strategy: Consolidate empties nodes",
-        "LowNodeUtilization": "HotNodes takes pods off nodes that are used too much",
+        "LowNodeUtilization": "no plugin levels nodes: keep upstream's; HotNodes keeps moves off hot nodes",
         "RemovePodsViolatingNodeAffinity": "no plugin moves pods for their rules: keep upstream's beside Berth",
         "RemovePodsViolatingInterPodAntiAffinity": "no plugin moves pods for their rules: keep upstream's beside Berth",
         "RemovePodsViolatingNodeTaints": "no plugin moves pods for their rules: keep upstream's beside Berth",
