@@ -58,6 +58,7 @@ _POLICY_VALUES: Final[dict[str, str | bool | list[str]]] = {
     "WEBHOOK_ADDRESSES": [f"https://{LOOPBACK}:"],
     "EVICTIONS": True,
     "NODE_ANNOTATIONS": ["cluster-autoscaler.kubernetes.io/scale-down-disabled"],
+    "TEMPLATE_FIELDS": [],
 }
 """Values that the chart fills in; a sandbox's operator listens on a port of its own choice."""
 
@@ -222,7 +223,10 @@ def build_admission_policies() -> tuple[tuple[dict[str, Any], dict[str, Any]], .
     text = _installed_folder("rules").joinpath("admission-policies.yaml").read_text(encoding="utf-8")
     for name, value in _POLICY_VALUES.items():
         text = text.replace(f"${{{name}}}", json.dumps(value))
-    return tuple((_build_policy(entry), _build_policy_binding(entry["name"])) for entry in yaml.safe_load(text))
+    return tuple(
+        (_build_policy(entry), _build_policy_binding(entry["name"], entry.get("actions", ["Deny"])))
+        for entry in yaml.safe_load(text)
+    )
 
 
 def _build_policy(entry: dict[str, Any]) -> dict[str, Any]:
@@ -247,8 +251,8 @@ def _user(account: str) -> str:
     return f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}"
 
 
-def _build_policy_binding(policy: str) -> dict[str, Any]:
-    spec = {"policyName": policy, "validationActions": ["Deny"]}
+def _build_policy_binding(policy: str, actions: Sequence[str] = ("Deny",)) -> dict[str, Any]:
+    spec = {"policyName": policy, "validationActions": [*actions]}
     return {**_build(ADMISSION_POLICY_BINDINGS, policy), "spec": spec}
 
 

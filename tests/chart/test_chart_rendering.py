@@ -641,10 +641,18 @@ def test_the_sandbox_grants_the_trial_what_the_chart_grants(helm: Helm) -> None:
 
 
 def test_the_admission_policies_take_up_the_values(helm: Helm) -> None:
-    given = {"actions": ["Warn", "Audit"], "images": ["mirror.example/pause:1"], "nodeAnnotations": ["a.example/b"]}
+    given = {
+        "actions": ["Warn", "Audit"],
+        "images": ["mirror.example/pause:1"],
+        "nodeAnnotations": ["a.example/b"],
+        "templateFields": ["newField"],
+    }
     values = {"admissionPolicies": given, "operator": {"options": {"image": "pause:9"}}}
     made = policies(helm.render(values, namespace="elsewhere"))
-    assert {tuple(spec["validationActions"]) for spec in made.values() if "policyName" in spec} == {("Warn", "Audit")}
+    actions = {spec["policyName"]: tuple(spec["validationActions"]) for spec in made.values() if "policyName" in spec}
+    assert actions.pop("berth-reservation-times") == ("Warn",)
+    assert set(actions.values()) == {("Warn", "Audit")}
+    assert '["newField"]' in made["ValidatingAdmissionPolicy berth-reservation-templates"]["variables"][2]["expression"]
     text = json.dumps(made).replace('\\"', "'")
     assert "['pause:9','mirror.example/pause:1']" in text
     assert "['a.example/b']" in text

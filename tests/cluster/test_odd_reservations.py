@@ -151,9 +151,13 @@ KNOWN: dict[str, tuple[dict[str, Any], ReservationPhase, str]] = {
         FAILED,
         "Invalid",
     ),
-    "an unknown field of the pod": (spec_of({"template": template(nodeSelektor={})}), FAILED, "Invalid"),
-    "an unknown field of a container": (
-        spec_of({"template": template(containers=[{"name": "main", "image": "a", "port": 80}])}),
+    "an unknown field of a part of the pod": (
+        spec_of({"template": template(securityContext={"runAsUsr": 1})}),
+        FAILED,
+        "Invalid",
+    ),
+    "an unknown field of a part of a container": (
+        spec_of({"template": template(containers=[{"name": "main", "image": "a", "ports": [{"port": 80}]}])}),
         FAILED,
         "Invalid",
     ),

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from kubernetes.client import V1Container, V1PodSpec
 
 from conventions.pages import blocks
 from conventions.tracked import ROOT
 from plain_api import PlainApi
+from waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -37,6 +39,19 @@ spec:
 """  # noqa: E501 - as people write it
 
 ABSENT: Final = object()
+READ_OF_TEMPLATES: Final = {
+    "hostNetwork",
+    "nodeName",
+    "nodeSelector",
+    "overhead",
+    "priority",
+    "priorityClassName",
+    "restartPolicy",
+    "runtimeClassName",
+    "schedulerName",
+    "topologySpreadConstraints",
+}
+"""Fields whose types the schema has, or a rule looks at."""
 
 Step = str | int
 Change = tuple[tuple[Step, ...], Any]
@@ -46,6 +61,7 @@ TEMPLATE: Final[tuple[Step, ...]] = ("tasks", 0, "template")
 POD: Final[tuple[Step, ...]] = (*TEMPLATE, "spec")
 CONTAINER: Final[tuple[Step, ...]] = (*POD, "containers", 0)
 OWNER: Final[tuple[Step, ...]] = ("owners", 0)
+TYPO: Final[Change] = ((*POD, "nodeSelektor"), {})
 EXPRESSION: Final = {"key": "job", "operator": "In", "values": ["a"]}
 
 
@@ -277,6 +293,69 @@ def test_an_unknown_field_is_refused_by_its_name_as_kubectl_asks(api: PlainApi, 
     assert f'unknown field "{name}' in answer.message
 
 
+OF_NO_POD: Final[dict[str, tuple[Change, str]]] = {
+    "a field of the pod": (((*POD, "nodeSelektor"), {"disk": "ssd"}), "the fields of a pod, and not nodeSelektor:"),
+    "a field of a container": (((*CONTAINER, "resource"), {}), "a pod's container, and not resource:"),
+    "a field of an init container": (
+        ((*POD, "initContainers"), [{"name": "first", "imagePulPolicy": "Always"}]),
+        "a pod's container, and not imagePulPolicy:",
+    ),
+    "a field in a later task": (
+        (("tasks", 1, "template", "spec", "toleration"), []),
+        "the fields of a pod, and not toleration:",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "want"), OF_NO_POD.values(), ids=OF_NO_POD)
+def test_a_field_that_no_pod_has_is_refused_by_its_name_whatever_the_client_asks(
+    api: PlainApi, change: Change, want: str
+) -> None:
+    def is_refused() -> bool:
+        answer = api.create(RESERVATIONS, good(change), dry_run=True)
+        return answer.code == 422 and want in answer.message
+
+    eventually("the policy refuses the field", is_refused)
+
+
+def test_every_field_of_a_pod_may_stand_in_a_template(api: PlainApi) -> None:
+    """As the schema checks few values, each can be empty."""
+    eventually("the policies have effect", lambda: api.create(RESERVATIONS, good(TYPO), dry_run=True).refused)
+    read_by_us = {"containers", "initContainers", "resources", "name", *READ_OF_TEMPLATES}
+    pod_fields = {name: {} for name in V1PodSpec.attribute_map.values() if name not in read_by_us}
+    fields = {name: {} for name in V1Container.attribute_map.values() if name not in read_by_us}
+    body = good()
+    pod = body["spec"]["tasks"][0]["template"]["spec"]
+    pod |= pod_fields | {"initContainers": [{"name": "first", **fields}]}
+    pod["containers"][0] |= fields
+    answer = api.create(RESERVATIONS, body, dry_run=True)
+    assert (answer.refused, answer.message) == (False, "")
+
+
+def test_a_template_of_the_most_fields_is_judged_within_what_a_policy_may_cost(api: PlainApi) -> None:
+    eventually("the policies have effect", lambda: api.create(RESERVATIONS, good(TYPO), dry_run=True).refused)
+    fields = {
+        name: {} for name in V1Container.attribute_map.values() if name not in {"name", "resources", "restartPolicy"}
+    }
+    containers = [{"name": f"c{number}", **fields} for number in range(32)]
+    template = {"spec": {"containers": containers}}
+    tasks = [{"name": f"t{number}", "template": template, "requestsNothing": True} for number in range(64)]
+    answer = api.create(RESERVATIONS, good((("tasks",), tasks), (("minAvailable",), 1)), dry_run=True)
+    assert (answer.refused, answer.message) == (False, "")
+
+
+def test_an_end_that_is_over_is_a_warning(api: PlainApi) -> None:
+    def warnings(expires: str) -> str:
+        answer = api.create(RESERVATIONS, good((("ttl",), ABSENT), (("expires",), expires)), dry_run=True)
+        assert not answer.refused, answer.message
+        return answer.warnings
+
+    eventually("the policy has effect", lambda: warnings("2001-01-01T00:00:00Z"))
+    assert "spec.expires is in the past" in warnings("2001-01-01T00:00:00Z")
+    assert "spec.expires is in the past" in warnings("2001-01-01T00:00:00.5+02:00")
+    assert warnings("2999-01-01T00:00:00Z") == ""
+
+
 def test_the_types_of_what_a_container_requests_are_published_for_kubectl_explain(api: PlainApi) -> None:
     published = api.get("openapi/v3/apis/batch.volcano.sh/v1alpha1").body["components"]["schemas"]
     (kind,) = [one for name, one in published.items() if name.endswith(".Reservation")]
@@ -410,7 +489,7 @@ def test_a_template_is_kept_as_it_was_given(api: PlainApi, stored: Store) -> Non
             ],
             "initContainers": [{"name": "i", "restartPolicy": "Always"}],
             "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
-            "somethingNew": {"deep": [{"er": 1}]},
+            "dnsConfig": {"deep": [{"er": 1}]},
         },
     }
     path = stored(RESERVATIONS, good((TEMPLATE, template)))

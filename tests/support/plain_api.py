@@ -20,6 +20,8 @@ class Answer:
 
     code: int
     body: Any
+    warnings: str = ""
+    """What kubectl would write as warnings."""
 
     @property
     def refused(self) -> bool:
@@ -59,7 +61,11 @@ class PlainApi:
         answer = self._client.session.request(method, url, data=data, headers=headers, params=query, timeout=120)
         # A path that is not served yet is answered in plain words.
         is_json = "json" in answer.headers.get("Content-Type", "")
-        return Answer(answer.status_code, answer.json() if is_json else {"message": answer.text})
+        return Answer(
+            answer.status_code,
+            answer.json() if is_json else {"message": answer.text},
+            answer.headers.get("Warning", ""),
+        )
 
     def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, strict: bool = False) -> Answer:
         """Create an object, or only ask whether it could be created; `strict` as kubectl does it."""
