@@ -380,6 +380,12 @@ class Sandbox:
         return True
 
     @staticmethod
+    def is_up(name: str = DEFAULT_NAME) -> bool:
+        """Return whether the API server of a named sandbox lives, after a start that was not broken off."""
+        folder = SandboxFolder(named_folder(name))
+        return folder.record.exists() and Component.API_SERVER in processes.find_live(folder)
+
+    @staticmethod
     def names() -> tuple[str, ...]:
         """Return the names of sandboxes that left a record.
 
@@ -489,6 +495,14 @@ class Sandbox:
                 deadline=deadline,
             )
         processes.wait_until_ready(SERVICES, self._folder, ports, deadline=deadline)
+
+    def add_services(self, progress: Progress = _say_nothing) -> bool:
+        """Start Berth's services unless both live, and return whether that was needed; one alone is started anew."""
+        if set(SERVICES) <= self.live_components().keys():
+            return False
+        processes.end(SERVICES, self._folder)
+        self.start_services(progress)
+        return True
 
     def add_nodes(self, count: int, shape: NodeShape | None = None, *, prefix: str = "node-") -> tuple[str, ...]:
         """Add nodes, wait until all are ready and return their names.

@@ -31,6 +31,49 @@ class Started:
         """Do nothing."""
 
 
+class Up:
+    """A sandbox that is up with five nodes and, once they were added, its services."""
+
+    folder = Path("/up")
+    settings = SandboxSettings(name="mine", nodes=5)
+
+    def __init__(self) -> None:
+        self.added = 0
+
+    def is_up(self, name: str) -> bool:
+        return name == self.settings.name
+
+    def find(self, name: str) -> Self:
+        assert name == self.settings.name
+        return self
+
+    def add_services(self, **_: object) -> bool:
+        self.added += 1
+        return self.added == 1
+
+    def start(self, *_: object, **__: object) -> None:
+        pytest.fail("another one was started")
+
+
+def test_services_are_added_to_a_sandbox_that_is_up(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    running = Up()
+    monkeypatch.setattr(command, "Sandbox", running)
+    added = ["sandbox", "up", "--name=mine", "--nodes=5", "--with-services"]
+    assert (run(added), running.added) == (0, 1)
+    assert "Both services run; policies and Reservations have effect. Logs: /up/logs" in capsys.readouterr().out
+    assert (run(added), running.added) == (0, 2)
+    shown = capsys.readouterr()
+    assert (shown.out, "run already" in shown.err) == ("", True)
+
+
+def test_nothing_else_of_a_sandbox_that_is_up_can_be_changed(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    running = Up()
+    monkeypatch.setattr(command, "Sandbox", running)
+    assert run(["sandbox", "up", "--name=mine", "--node-cpu=4", "--with-services"]) == 2
+    assert "is up with --node-cpu 16; services alone can be added" in " ".join(capsys.readouterr().err.split())
+    assert running.added == 0
+
+
 @pytest.mark.parametrize(
     ("options", "want_nodes", "want_text"),
     [

@@ -184,12 +184,12 @@ def run(*arguments: str) -> Result:
 @pytest.mark.usefixtures("home")
 def test_a_sandbox_of_the_command_line_stays_up_until_it_is_taken_down() -> None:
     assert json.loads(run("status", "--output", "json").stdout) == []
-    up = run(
-        "up", "--name", "mine", "--nodes", "2", "--node-cpu", "24", "--scoring", "MostAllocated", "--with-services"
-    )
+    up = run("up", "--name", "mine", "--nodes", "2", "--node-cpu", "24", "--scoring", "MostAllocated")
     assert up.exit_code == 0
     assert "2 nodes" in up.stdout
-    assert "Both services run" in up.stdout
+    added = run("up", "--name", "mine", "--with-services")
+    assert added.exit_code == 0
+    assert "Both services run" in added.stdout
     assert "berth sandbox down --name mine" in up.stdout
 
     (described,) = json.loads(run("status", "--output", "json").stdout)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
+import msgspec
+from click.core import ParameterSource
 
 from berth_descheduler.options import Output, output_option, write_described
 from berth_sandbox.bootstrap import BERTH_ACCOUNTS
@@ -72,8 +74,16 @@ def sandbox() -> None:
 )
 @click.option("--second-scheduler", is_flag=True, help="Run another kube-scheduler, named second-scheduler, beside it.")
 @click.option("--volcano", is_flag=True, help="Run Volcano's scheduler and controllers, too; built at the first use.")
-@click.option("--with-services", "services", is_flag=True, help="Run Berth's operator and descheduler, too.")
+@click.option(
+    "--with-services",
+    "services",
+    is_flag=True,
+    help="Run Berth's operator and descheduler, too; also adds them to a sandbox that is up.",
+)
+@click.pass_context
 def up(
+    context: click.Context,
+    /,
     *,
     name: str,
     pace: str,
@@ -92,6 +102,9 @@ def up(
         name=name, pace=Pace(pace), scoring=ScoringStrategy(scoring), nodes=nodes, real_nodes=real_nodes, **size
     )
     require(Extra.DEMO if settings.services else Extra.SANDBOX, "`berth sandbox up`")
+    if settings.services and Sandbox.is_up(name):
+        _add_services(context, Sandbox.find(name))
+        return
     started = Sandbox.start(settings, progress=write_notice)
     started.detach()
     write_line(f"The sandbox {name!r} is up with {_describe_nodes(settings)}. To look at it with kubectl:\n")
@@ -102,8 +115,31 @@ def up(
         )
         write_line(f"  berth sandbox exec{_name_argument(name)} -- COMMAND\n")
     if settings.services:
-        write_line(f"Both services run; policies and Reservations have effect. Logs: {started.folder / 'logs'}\n")
+        _say_services_run(started)
     write_line(f"To stop it:\n\n  berth sandbox down{_name_argument(name)}")
+
+
+def _add_services(context: click.Context, running: Sandbox) -> None:
+    """Start the services of a sandbox that is up.
+
+    Raises `click.UsageError` for other options than those with which it was started.
+    """
+    started_with: dict[str, Any] = msgspec.to_builtins(running.settings)
+    for option, value in context.params.items():
+        is_given = context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+        if is_given and option not in {"name", "services"} and value != started_with[option]:
+            raise click.UsageError(
+                f"the sandbox {running.settings.name!r} is up with --{option.replace('_', '-')} "
+                f"{started_with[option]}; services alone can be added to it"
+            )
+    if running.add_services(progress=write_notice):
+        _say_services_run(running)
+    else:
+        write_notice(f"both services of the sandbox {running.settings.name!r} run already")
+
+
+def _say_services_run(running: Sandbox) -> None:
+    write_line(f"Both services run; policies and Reservations have effect. Logs: {running.folder / 'logs'}\n")
 
 
 @sandbox.command()
