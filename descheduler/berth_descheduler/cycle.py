@@ -403,18 +403,19 @@ class Cycle:
         surges = self._settings.moves is MoveMethod.SURGE
         why_not = partial(find_unsurgeable, self._client)
 
-        def make(given: PlanInput, deadline: Deadline | None = None) -> Plan:
+        def make(given: PlanInput, deadline: Deadline) -> Plan:
             limited_settings = limit_moves(given.settings)
 
-            def on(cluster: Snapshot) -> Plan:
-                return plan(cluster, limited_settings, deadline or self._deadline())
+            def on(cluster: Snapshot, until: Deadline) -> Plan:
+                return plan(cluster, limited_settings, until)
 
-            return plan_surges(given.snapshot, on, why_not) if surges else on(given.snapshot)
+            cluster = given.snapshot
+            return plan_surges(cluster, on, why_not, deadline) if surges else on(cluster, deadline)
 
         plan_input = PlanInput(snapshot, self._planner.within(self._max_moves))
         with self._timed(Phase.PLAN):
             deadline = self._deadline()
-            proposed_plan = make(PlanInput(snapshot, self._planner))
+            proposed_plan = make(PlanInput(snapshot, self._planner), deadline)
             restrictions = find_restrictions(
                 plan_input, proposed_plan, lambda plan_input_again: make(plan_input_again, deadline), deadline
             )

@@ -90,6 +90,20 @@ class ClockDeadline:
         return None if self.seconds is None else max(0.0, self._started + self.seconds - self.clock.monotonic())
 
 
+class EarlierDeadline:
+    """A deadline that leaves a part of the time that is left of another one."""
+
+    def __init__(self, whole: Deadline, part: float) -> None:
+        """`part` is from 0 to 1, of what is left now."""
+        self._whole = whole
+        self._earlier_seconds = part * (whole.remaining_seconds() or 0.0)
+
+    def remaining_seconds(self) -> float | None:
+        """Return the seconds left; None without a limit."""
+        seconds_left = self._whole.remaining_seconds()
+        return None if seconds_left is None else max(0.0, seconds_left - self._earlier_seconds)
+
+
 def is_over(deadline: Deadline) -> bool:
     """Return whether the time is used up."""
     seconds_left = deadline.remaining_seconds()

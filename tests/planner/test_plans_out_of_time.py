@@ -8,15 +8,20 @@ from hypothesis import strategies as st
 from benchmarks.constrained_instances import generate_constrained
 from benchmarks.families import family
 from benchmarks.instances import Recipe
+from berth_core import Deadline
+from berth_core.labels import TEMPLATE_HASH_LABEL
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.framework.refusals import RefusedKind
-from berth_descheduler.planner import plan
-from builders import node, owner, pod
+from berth_descheduler.planner import Plan, plan, plan_surges
+from builders import disruption_budget, node, owner, pod
 from planner.clusters import api_items, consolidating, making_room, moves_of
 from planner.random_clusters import clusters
 from planner.replay import replay_steps, replay_waves
 from properties import holds_for
+
+LABELS = {"app": "web", TEMPLATE_HASH_LABEL: "5d4f"}
+OF_WEB = owner("ReplicaSet", "web-5d4f")
 
 
 class TimeIsOver:
@@ -88,6 +93,38 @@ def test_more_time_never_makes_a_plan_worse(kind: str, nodes: int, seed: int) ->
         results.append((quality.reached, -quality.moves))
     assert results == sorted(results)
     assert results[0] < results[-1], "time makes a difference at all"
+
+
+class OneClock:
+    """A deadline that counts down by hand."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def remaining_seconds(self) -> float:
+        return self.seconds
+
+
+@pytest.mark.parametrize(("allowed", "want_left"), [(0, [60.0, 30.0]), (1, [90.0])], ids=["may be stuck", "cannot be"])
+def test_both_tries_of_a_plan_that_surges_share_one_time_limit(allowed: int, want_left: list[float]) -> None:
+    alike = half_empty(4)
+    pods = tuple(
+        pod(f"p{index}", node=f"n{index:02}", cpu="2", memory=None, labels=LABELS, controller=OF_WEB)
+        for index in range(4)
+    )
+    budgets = (disruption_budget(match_labels={"app": "web"}, allowed=0),) if not allowed else ()
+    snapshot = Snapshot(nodes=alike.nodes, pods=pods, disruption_budgets=budgets)
+    clock, seconds_left = OneClock(90.0), []
+
+    def make(cluster: Snapshot, deadline: Deadline) -> Plan:
+        seconds_left.append(deadline.remaining_seconds())
+        made = plan(cluster, consolidating())
+        clock.seconds = 30.0
+        return made
+
+    plan_surges(snapshot, make, lambda stuck: {one.key: "no surge" for one in stuck}, clock)
+
+    assert seconds_left == want_left
 
 
 def test_the_pass_keeps_the_limit_on_moves() -> None:

@@ -246,25 +246,25 @@ def _reading(
 def _plan(read: Snapshot, settings: PlannerSettings, source: PlanSource | None) -> Plan:
     """Plan as a run does, and find what holds the plan back; without a source all pods are evicted first."""
     deadline, plan_input = ClockDeadline(SystemClock(), settings.search.time_limit_seconds), PlanInput(read, settings)
-    proposed_plan = _plan_once(plan_input, source)
+    proposed_plan = _plan_once(plan_input, source, deadline)
     restrictions = find_restrictions(
         plan_input, proposed_plan, lambda plan_input_again: _plan_once(plan_input_again, source, deadline), deadline
     )
     return replace(proposed_plan, restrictions=restrictions)
 
 
-def _plan_once(given: PlanInput, source: PlanSource | None, deadline: Deadline | None = None) -> Plan:
+def _plan_once(given: PlanInput, source: PlanSource | None, deadline: Deadline) -> Plan:
     read, settings = given.snapshot, given.settings
 
-    def make(snapshot: Snapshot) -> Plan:
-        return plan(snapshot, settings, deadline or ClockDeadline(SystemClock(), settings.search.time_limit_seconds))
+    def make(snapshot: Snapshot, until: Deadline = deadline) -> Plan:
+        return plan(snapshot, settings, until)
 
     if source is None:
         return with_evictions_first(make(read))
     if lacking := source.lacking_for_surges:
         return without_surges(read, make, lacking)
     why_not = partial(find_unsurgeable, source.objects)
-    return with_ways(plan_surges(read, make, why_not), read, why_not)
+    return with_ways(plan_surges(read, make, why_not, deadline), read, why_not)
 
 
 # --- fragmentation command -------------------------------------------------------------------------------------------

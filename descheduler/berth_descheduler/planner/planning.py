@@ -16,6 +16,7 @@ from berth_core import (
     EPHEMERAL_STORAGE,
     PODS,
     Deadline,
+    EarlierDeadline,
     MoveMethod,
     NoDeadline,
     Objective,
@@ -69,16 +70,8 @@ _AFTER_SEARCH: Final = 0.1
 """The part of the time that is left for what follows a search: order, waves and reasons."""
 
 
-class _SearchDeadline:
-    """A deadline that ends a part of its time before another one."""
-
-    def __init__(self, whole: Deadline) -> None:
-        self._whole = whole
-        self._earlier_seconds = _AFTER_SEARCH * (whole.remaining_seconds() or 0.0)
-
-    def remaining_seconds(self) -> float | None:
-        seconds_left = self._whole.remaining_seconds()
-        return None if seconds_left is None else max(0.0, seconds_left - self._earlier_seconds)
+_WITHOUT_STUCK: Final = 1 / 3
+"""The part of the time that is left to plan again without the pods that cannot surge."""
 
 
 def propose_within(problem: Problem, propose: Propose) -> tuple[Problem, State, Proposal]:
@@ -367,7 +360,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     settings.
     """
     balance = settings.plugins.balance.plugin
-    searching = _SearchDeadline(deadline or NoDeadline())
+    searching = EarlierDeadline(deadline or NoDeadline(), _AFTER_SEARCH)
     strategy: Strategy = balance.strategy(searching)
     snapshot = snapshot.within(settings.scope.own_namespace)
     named_pods = name_pods(snapshot, settings)
@@ -426,14 +419,18 @@ WhyNotSurge: TypeAlias = Callable[[Iterable[Pod]], Mapping[str, str]]
 """Returns why pods cannot surge, by `namespace/name`."""
 
 
-def plan_surges(snapshot: Snapshot, make: Callable[[Snapshot], Plan], why_not: WhyNotSurge) -> Plan:
+def plan_surges(
+    snapshot: Snapshot, make: Callable[[Snapshot, Deadline], Plan], why_not: WhyNotSurge, deadline: Deadline
+) -> Plan:
     """Return a plan whose pods surge where they can.
 
-    `make` plans on a snapshot. It is asked again where the plan needs surges that are not possible.
+    `make` plans on a snapshot until a deadline. It is asked again where the plan needs surges that are not possible;
+    where it may be, a part of the time is left for that.
     """
-    surging_plan = make(with_surges(snapshot))
+    surging = with_surges(snapshot)
+    surging_plan = make(surging, deadline if surging == snapshot else EarlierDeadline(deadline, _WITHOUT_STUCK))
     if stuck := why_not(pods_needing_surge(snapshot, surging_plan.moves)):
-        surging_plan = make(with_surges(snapshot, stuck))
+        surging_plan = make(with_surges(snapshot, stuck), deadline)
         surging_plan = replace(surging_plan, refused=with_reasons_not_to_surge(surging_plan.refused, stuck))
     return surging_plan
 

@@ -15,8 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from berth_core import PODS, Deadline, NoDeadline, Pod, Snapshot, is_over
+from berth_core import PODS, Deadline, EarlierDeadline, NoDeadline, Pod, Snapshot, is_over
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.goals.free_nodes.ordered_sets import OrderedSets
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, Prover, Quality, State
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
 from berth_descheduler.planner.problem import DisruptionCost, Sources, find_sources
@@ -45,6 +46,9 @@ from berth_descheduler.planner.weights import WeightQuality, format_weight
 _DETOURS: Final = 20
 _SIZE_BITS: Final = 24
 """Sizes that differ in less than this are alike where nodes are compared."""
+
+_FOR_ORDER: Final = 0.1
+"""The part of the time that is left for an order where the moves of what is found have none."""
 
 _DIRECTLY: Final = FillLimits(most_ejected=0)
 _SIMPLY: Final = 500
@@ -103,10 +107,15 @@ class _ConsolidateRun:
             candidates = self._candidates
             self._most_worth = worth_by_volume(self._packing, candidates.nodes, candidates.empty, candidates.worth)
         self._out_of_time = False
+        self._is_second_choice = False
+        """Whether none of the sets that were found has an order, so that direct moves may do with fewer."""
 
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
-        draining = self._search(FillLimits()) or self._search(_DIRECTLY)
+        draining = self._search(FillLimits())
+        if draining is None or self._is_second_choice:
+            self._state.undo_to(0)
+            draining = self._improve(self._search(_DIRECTLY), [draining] if draining else [])
         if self._out_of_time:
             draining = self._improve(draining, self._drain_simply(draining))
         exact = self._solve_exactly(draining)
@@ -128,15 +137,47 @@ class _ConsolidateRun:
 
         It is one that the search finds; its moves are then in the state.
         """
-        search = DrainSearch(self._packing, self._state, self._candidates, self._open, self._limits(filling))
+        deadline = EarlierDeadline(self._deadline, _FOR_ORDER)
+        limits = self._limits(filling, deadline)
+        search = DrainSearch(self._packing, self._state, self._candidates, self._open, limits)
         search.run()
         self._out_of_time |= search.out_of_time
         self._most, self._most_worth, self._fewest_moves = search.most, search.most_worth, search.fewest_moves
         best_first = reversed(search.found)
         feasible = next((draining for draining in best_first if self._apply(draining)), None)
+        if search.found and (feasible is None or feasible.worth < search.found[-1].worth):
+            ordered = self._find_order(search, feasible)
+            if ordered is not None:
+                return ordered
         return feasible and self._improve(
             feasible, takewhile(lambda draining: draining.worth == feasible.worth, best_first)
         )
+
+    def _find_order(self, search: DrainSearch, feasible: Draining | None) -> Draining | None:
+        """Return a draining near the best that was found, which has an order; its moves are then in the state.
+
+        The result is None if none is worth more than one that is known to be feasible, whose moves stay in the state.
+        """
+        self._state.undo_to(0)
+        least_worth = feasible.worth if feasible else 0
+        on_the_way = sorted(
+            (draining for draining in search.passed if draining.worth > least_worth),
+            key=lambda draining: draining.merit,
+        )
+        size = self._packing.nodes * self._packing.kinds
+        sets = OrderedSets(self._candidates, search.drain, self._has_order, self._deadline, size=size)
+        passed = next(filter(self._has_order, reversed(on_the_way)), None)
+        ordered = sets.largest_within(search.found[-1], passed.worth if passed else least_worth) or passed
+        if (draining := ordered or feasible) is not None:
+            self._apply(draining)
+        self._is_second_choice = feasible is None
+        return ordered
+
+    def _has_order(self, draining: Draining) -> bool:
+        """Return whether the moves of a draining have an order; the state is as the snapshot is."""
+        has_order = self._apply(draining)
+        self._state.undo_to(0)
+        return has_order
 
     def _drain_simply(self, done: Draining | None) -> Iterable[Draining]:
         """Yield what a pass over some nodes frees, those with the fewest pods first.
@@ -209,11 +250,11 @@ class _ConsolidateRun:
         steps = self._state.steps
         return -sum(self._problem.target_ranks[step.target] for step in steps), -len(steps)
 
-    def _limits(self, filling: FillLimits) -> DrainLimits:
+    def _limits(self, filling: FillLimits, deadline: Deadline | None = None) -> DrainLimits:
         return DrainLimits(
             self._budget,
             self._most,
-            self._deadline,
+            deadline or self._deadline,
             self._problem.settings.search.seed,
             filling,
             self._may_leave,

@@ -8,7 +8,7 @@ Nodes whose tied pods find no place leave the set and are penalized in the next;
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from random import Random
@@ -47,6 +47,9 @@ _LONG_ROUND: Final = 50_000_000
 
 _PATIENCE: Final = 640
 """The larger, the more often as many nodes are tried although pods found no place."""
+
+_NOTED: Final = 50_000
+"""Nodes times kinds up to which each step of a set that grows is noted."""
 
 _PENALTY: Final = 40 * MOVE
 """What the emptying of a node costs more after a large pod of it found no place."""
@@ -91,7 +94,12 @@ class Draining:
         """Return whether what is freed is worth more, or as much with targets nearer to the wishes, or fewer moves."""
         if other is None:
             return True
-        return (self.worth, -self.unwished, -self.moves) > (other.worth, -other.unwished, -other.moves)
+        return self.merit > other.merit
+
+    @property
+    def merit(self) -> tuple[int, int, int]:
+        """Return what is the larger, the better a draining is."""
+        return self.worth, -self.unwished, -self.moves
 
 
 @dataclass(frozen=True)
@@ -178,6 +186,9 @@ class DrainSearch:
         self.found: list[Draining] = []
         """What was found, the best last."""
 
+        self.passed: list[Draining] = []
+        """What small sets were on the way while they grew: one may have an order where what it became has none."""
+
         self.most = limits.most
         """No more nodes than this can be freed."""
 
@@ -199,6 +210,13 @@ class DrainSearch:
         if self._candidates.differ and not self.out_of_time and not self._is_perfect():
             self._begin_anew()
             self._search()
+
+    def drain(self, nodes: Collection[NodeIndex]) -> Draining:
+        """Return the draining of a set of candidates, at the prices where the search stands.
+
+        Nodes whose dependent pods find no place are left out, and other pods may find none.
+        """
+        return self._try(np.array(sorted(nodes), dtype=np.int64))
 
     def _begin_anew(self) -> None:
         hold = holds(self._packing)[self._packing.binding, self._candidates.nodes].astype(np.float64)
@@ -374,13 +392,21 @@ class DrainSearch:
         candidates = self._candidates
         worth = dict(zip(candidates.nodes.tolist(), candidates.worth.tolist(), strict=True))
         grown = GrownSet(growing, drained, worth, dependent, tied_of)
-        grown.work_out(self._limits.budget, self.most_worth, self._limits.deadline)
+
+        def read() -> Draining:
+            nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
+            filled, placements = growing.filled(drained), dependent.placements
+            return Draining.of(self._packing, nodes, placements, filled, moves=grown.moves, worth=grown.worth)
+
+        def note() -> None:
+            if self._packing.nodes * self._packing.kinds <= _NOTED:
+                self.passed.append(read())
+
+        grown.work_out(self._limits.budget, self.most_worth, self._limits.deadline, note)
         dependent.withdraw()
         if growing.pool:
             return None
-        nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
-        filled, placements = growing.filled(drained), dependent.placements
-        grown_draining = Draining.of(self._packing, nodes, placements, filled, moves=grown.moves, worth=grown.worth)
+        grown_draining = read()
         return grown_draining if self._within_budget(grown_draining) else None
 
     # --- learning ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ is *shaken*: some of its nodes are kept after all and others emptied, which stay
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -408,8 +408,13 @@ class GrownSet:
         """Note what the node is worth that is worth most."""
         self._highest = max(self.candidates.values(), default=1)
 
-    def work_out(self, budget: int | None, most_worth: int, deadline: Deadline) -> None:
-        """Repair the set, and grow it as far as the moves allow; of equally good sets take the one with fewest."""
+    def work_out(
+        self, budget: int | None, most_worth: int, deadline: Deadline, note_better: Callable[[], None]
+    ) -> None:
+        """Repair the set, and grow it as far as the moves allow; of equally good sets take the one with fewest.
+
+        `note_better` is called at each set that is better than those before.
+        """
         if not self._repair(deadline) or (budget is not None and self.moves > budget):
             return
         chance = Random(0)  # noqa: S311 - no secret
@@ -419,7 +424,10 @@ class GrownSet:
             if not self._add(budget):
                 tries_left -= 1
                 self._shake(budget, chance)
-            best = max(best, self._position(), key=lambda position: position[:2])
+            position = self._position()
+            if position[:2] > best[:2]:
+                best = position
+                note_better()
         if best[:2] > self._position()[:2]:
             self._go_back_to(*best[2:])
 
