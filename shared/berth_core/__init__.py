@@ -30,6 +30,7 @@ from berth_core.errors import (
     refuse_unknown,
     require_positive,
 )
+from berth_core.fence_limits import FenceLimit, share_of_nodes
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     BEST_EFFORT_LABEL,
@@ -429,7 +430,7 @@ __all__ = [
     "ContainerStatus", "ControllerRevision",
     "Deadline", "DeschedulerPolicy", "DeschedulerPolicySpec", "DeschedulerPolicyStatus", "DurationError",
     "EarlierDeadline", "EffectiveReason", "Enforcement",
-    "Fence", "FragmentationStatus", "FreedMarks", "FreedTaint",
+    "Fence", "FenceLimit", "FragmentationStatus", "FreedMarks", "FreedTaint",
     "GatedQueue", "GatedQueueState", "GatedQueueStatus",
     "InputError",
     "LabelSelector", "LabelSelectorRequirement", "LentFence", "LifecyclePolicy", "Limits", "LocalQueue",
@@ -480,7 +481,7 @@ __all__ = [
     "read_whole_number", "readable_label", "readable_quantities", "readable_requests", "real_capabilities",
     "refuse_unknown", "refuse_unreadable", "requested_plan_name", "requests_of_slot", "require_positive",
     "reservation_for", "reservation_name", "room_taint_value",
-    "scheduled_plan_name", "shape_of", "span_in_words", "standing_fence_name",
+    "scheduled_plan_name", "shape_of", "share_of_nodes", "span_in_words", "standing_fence_name",
     "takes_word_of_group", "template_differences", "template_matches", "time_to_leave", "tolerates",
     "uncovered", "untolerated_taint",
     "volcano_group_of",

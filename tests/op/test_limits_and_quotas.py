@@ -282,9 +282,9 @@ def test_a_limit_that_cannot_be_meant_is_refused(text: str) -> None:
 
 
 def test_the_lease_says_how_many_nodes_may_be_fenced() -> None:
-    assert LimitSettings().notes() == {FENCE_LIMITS_ANNOTATION: "10%,25%"}
+    assert LimitSettings().notes() == {FENCE_LIMITS_ANNOTATION: "10% or 5,25% or 5"}
     asked = [parse_limit("--limit", f"maxFencedNodes={text}") for text in ("12.5%", "7", "none")]
-    assert [one.fenced_in_words for one in asked] == ["12.5%", "7", "none"]
+    assert [str(limit.fenced_nodes) for limit in asked] == ["12.5%", "7", "none"]
 
 
 def test_limits_of_namespaces_are_read() -> None:

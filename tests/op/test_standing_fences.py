@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 import msgspec
 import pytest
 
 from api_server_in_memory import error
+from berth_core.fence_limits import FenceLimit
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     BEST_EFFORT_LABEL,
@@ -141,16 +143,20 @@ def test_a_fence_that_system_pods_preempt_is_made_again_only_once_it_is_gone(har
 
 LIMITS = {
     "of the namespace": (
-        NamespaceLimit(max_fenced_nodes=1, max_fenced_percent=None),
+        NamespaceLimit(fenced_nodes=FenceLimit(nodes=1)),
         NamespaceLimit(),
         "its namespace",
     ),
     "of the cluster": (
-        NamespaceLimit(max_fenced_percent=None),
-        NamespaceLimit(max_fenced_nodes=1, max_fenced_percent=None),
+        NamespaceLimit(fenced_nodes=FenceLimit()),
+        NamespaceLimit(fenced_nodes=FenceLimit(nodes=1)),
         "1 node may be fenced in the cluster",
     ),
-    "as a percentage, at least one node": (NamespaceLimit(max_fenced_percent=1.0), NamespaceLimit(), "its namespace"),
+    "as a percentage, at least one node": (
+        NamespaceLimit(fenced_nodes=FenceLimit(percent=Fraction(1))),
+        NamespaceLimit(),
+        "its namespace",
+    ),
 }
 
 

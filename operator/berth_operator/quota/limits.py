@@ -7,6 +7,7 @@ from typing import Final
 from berth_core import (
     FENCE_LIMITS_ANNOTATION,
     PODS,
+    FenceLimit,
     InputError,
     PodSpec,
     Reservation,
@@ -35,6 +36,8 @@ _FORM: Final = (
     "parts like slots=200, share=50%, maxFencedNodes=10 (or 10%), windows=20, begunPerMinute=30 or cpu=64, with commas "
     "between; none lifts the limit of all but amounts"
 )
+_FENCED_OF_NAMESPACE: Final = FenceLimit.default(10)
+_FENCED_OF_ALL: Final = FenceLimit.default(25)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +56,14 @@ class NamespaceLimit:
     amounts: Mapping[str, int] = field(default_factory=dict)
     """Maximum amounts by resource; cpu in thousandths, all others in their unit."""
 
-    max_fenced_nodes: int | None = None
-    """Maximum number of nodes that are fenced at a time; None for no limit."""
-
-    max_fenced_percent: float | None = 10.0
-    """The same as a share of the cluster's nodes, at least one; None for no limit."""
+    fenced_nodes: FenceLimit = _FENCED_OF_NAMESPACE
+    """Maximum number of nodes that are fenced at a time."""
 
     windows: int | None = 20
     """Maximum number of a namespace's ReservationWindows that open, the oldest first; None for no limit."""
 
     begun_per_minute: int | None = 30
     """Maximum number of Reservations that a namespace's windows begin in any minute; None for no limit."""
-
-    def most_fenced(self, nodes: int) -> int | None:
-        """Return how many of the cluster's nodes may be fenced, None for any number."""
-        shares = () if self.max_fenced_percent is None else (self._share_of(nodes, self.max_fenced_percent),)
-        counts = () if self.max_fenced_nodes is None else (self.max_fenced_nodes,)
-        return min((*shares, *counts), default=None)
-
-    @property
-    def fenced_in_words(self) -> str:
-        """Return the limit of fenced nodes as it is written in an option."""
-        if self.max_fenced_percent is not None:
-            return f"{self.max_fenced_percent:g}%"
-        return "none" if self.max_fenced_nodes is None else str(self.max_fenced_nodes)
-
-    @staticmethod
-    def _share_of(nodes: int, percent: float) -> int:
-        return max(1, int(nodes * percent / _WHOLE_PERCENT)) if percent else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +77,7 @@ class LimitSettings:
     """Namespace to its own limit, which replaces the default one."""
 
     cluster: NamespaceLimit = field(
-        default_factory=lambda: NamespaceLimit(slots=None, share_percent=80.0, max_fenced_percent=25.0)
+        default_factory=lambda: NamespaceLimit(slots=None, share_percent=80.0, fenced_nodes=_FENCED_OF_ALL)
     )
     """For the Reservations of all namespaces, so that several cannot hold the whole cluster."""
 
@@ -122,7 +105,7 @@ class LimitSettings:
 
     def notes(self) -> dict[str, str]:
         """Return the notes of the operator's Lease about limits that others have to know."""
-        return {FENCE_LIMITS_ANNOTATION: f"{self.default.fenced_in_words},{self.cluster.fenced_in_words}"}
+        return {FENCE_LIMITS_ANNOTATION: f"{self.default.fenced_nodes},{self.cluster.fenced_nodes}"}
 
     def tolerable(self, namespace: str) -> frozenset[str]:
         """Return the taint keys a namespace may tolerate without a dry run."""
@@ -146,10 +129,8 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
     slots, share, fenced = (parts.pop(name, None) for name in (SLOTS, SHARE, MAX_FENCED_NODES))
     windows, begun = (parts.pop(name, None) for name in (WINDOWS, BEGUN_PER_MINUTE))
     try:
-        max_nodes, percent = _parse_fenced(fenced, default)
         return NamespaceLimit(
-            max_fenced_nodes=max_nodes,
-            max_fenced_percent=percent,
+            fenced_nodes=default.fenced_nodes if fenced is None else _parse_fenced(fenced),
             slots=default.slots if slots is None else _parse_count(slots),
             windows=default.windows if windows is None else _parse_count(windows),
             begun_per_minute=default.begun_per_minute if begun is None else _parse_count(begun),
@@ -208,11 +189,11 @@ def _parse_count(text: str) -> int | None:
     return count
 
 
-def _parse_fenced(text: str | None, default: NamespaceLimit) -> tuple[int | None, float | None]:
-    """Return number and percentage of nodes; a number or `none` replaces a default percentage."""
-    if text is None:
-        return default.max_fenced_nodes, default.max_fenced_percent
-    return (None, _parse_percent(text)) if text.endswith("%") else (_parse_count(text), None)
+def _parse_fenced(text: str) -> FenceLimit:
+    limit = FenceLimit.parse(text)
+    if limit is None:
+        raise ValueError(text)
+    return limit
 
 
 def _parse_percent(text: str) -> float | None:

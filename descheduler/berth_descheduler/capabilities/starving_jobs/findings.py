@@ -1,6 +1,5 @@
 """What keeps policies with `StarvingJobs` from helping, whether or not anything was left behind."""
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -11,11 +10,11 @@ from berth_core import (
     STARVING_JOB_LABEL,
     STARVING_JOBS,
     DeschedulerPolicy,
+    FenceLimit,
     InputError,
     Reservation,
     ReservationPhase,
     ReservationReason,
-    read_whole_number,
 )
 from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobsArgs
 from berth_kube import EVENTS, KubeClient
@@ -57,23 +56,14 @@ def _unmet_limits(policies: Iterable[DeschedulerPolicy], state: ClusterState) ->
         args = _starvation_args(policy)
         nodes_wanted = args.most_fenced(nodes) if args is not None else 0
         for scope, text in zip(("a namespace", "all namespaces together"), limits.split(","), strict=False):
-            fence_limit = _most_fenced(text, nodes)
+            limit = FenceLimit.parse(text)
+            fence_limit = None if limit is None else limit.most_of(nodes)
             if fence_limit is not None and fence_limit < nodes_wanted:
                 detail = (
                     f"it keeps up to {nodes_wanted} of {nodes} nodes, and the operator fences {fence_limit} for {scope}"
                 )
                 yield Violation(Invariant.STARVING_LIMIT, f"deschedulerpolicy {policy.metadata.name}", detail)
                 break
-
-
-def _most_fenced(text: str, nodes: int) -> int | None:
-    """Return what a limit of the operator's allows; None for any number, or what cannot be read."""
-    if not text.endswith("%"):
-        return read_whole_number(text, most=sys.maxsize)
-    try:
-        return StarvingJobsArgs.parse({"reservedNodePercent": text}).most_fenced(nodes)
-    except InputError:
-        return 0
 
 
 _IDLE: Final[Mapping[tuple[ReservationPhase, str], Invariant]] = {

@@ -18,11 +18,11 @@ from berth_core import (
     format_duration,
     parse_duration,
     refuse_unknown,
+    share_of_nodes,
 )
 from berth_descheduler.capabilities.starving_jobs.strategy import (
     StarvationRules,
     StarvingJobsStrategy,
-    most_fenced_nodes,
 )
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 from berth_descheduler.planner import EvictableNamespaces, Plan, Strategy, parse_percentage, plain_percentage
@@ -80,7 +80,7 @@ class StarvingJobsArgs:
 
     def most_fenced(self, nodes: int) -> int:
         """Return how many nodes of a cluster with so many may be fenced."""
-        return most_fenced_nodes(self.node_percent, nodes)
+        return share_of_nodes(self.node_percent, nodes)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return what `parse` reads, every field given."""

@@ -30,6 +30,7 @@ from berth_core import (
     format_amount,
     format_duration,
     reservation_for,
+    share_of_nodes,
 )
 from berth_descheduler.capabilities.starving_jobs.pending_jobs import (
     PendingJob,
@@ -76,11 +77,6 @@ class StarvationRules:
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
     namespace_percent: Fraction = Fraction(WHOLE)
     """Of all nodes, for the jobs of one namespace together."""
-
-
-def most_fenced_nodes(node_percent: Fraction, nodes: int) -> int:
-    """Return how many of a cluster's nodes may be fenced: rounded down, but one at least."""
-    return max(1, int(node_percent * nodes / WHOLE)) if nodes and node_percent else 0
 
 
 class StarvingJobsStrategy:
@@ -269,8 +265,8 @@ class NodeChoice:
         review = Problem.to_review(snapshot, problem.settings, pods).wishing(problem.wishes)
         self._cluster, self._target_ranks = review.cluster, review.target_ranks
         self._state = State(self._cluster)
-        self._most = most_fenced_nodes(rules.node_percent, len(snapshot.nodes))
-        self._most_of_namespace = most_fenced_nodes(rules.namespace_percent, len(snapshot.nodes))
+        self._most = share_of_nodes(rules.node_percent, len(snapshot.nodes))
+        self._most_of_namespace = share_of_nodes(rules.namespace_percent, len(snapshot.nodes))
         self._fenced = set(fenced_nodes(snapshot.reservations))
         self._fenced_for = {
             namespace: set(

@@ -75,8 +75,8 @@ class StandingFences:
             self._cache.fenced_nodes(namespace, awaited=awaited)
             | {node for node, chosen_for in chosen_nodes if chosen_for == namespace},
             self._cache.fenced_nodes(awaited=awaited) | {node for node, _ in chosen_nodes},
-            self._limits.of(namespace).most_fenced(nodes),
-            self._limits.cluster.most_fenced(nodes),
+            self._limits.of(namespace).fenced_nodes.most_of(nodes),
+            self._limits.cluster.fenced_nodes.most_of(nodes),
         )
 
     def _chosen_nodes(self) -> list[tuple[str, str]]:

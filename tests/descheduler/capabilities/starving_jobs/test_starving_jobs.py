@@ -36,7 +36,6 @@ from berth_core.reservations import (
 )
 from berth_descheduler.capabilities.starving_jobs.pending_jobs import find_pending_jobs
 from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
-from berth_descheduler.capabilities.starving_jobs.strategy import most_fenced_nodes
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import Plan, PlannerSettings, plan
@@ -443,13 +442,6 @@ def test_pods_of_a_gang_share_the_nodes_that_hold_most_where_few_may_be_fenced()
     group, *members = gang(4)
     [room] = planned(nodes, [*blocked, *members], group, reservedNodePercent=50).rooms
     assert sorted(nodes_of(room)) == ["n2", "n2", "n3", "n3"]
-
-
-@pytest.mark.parametrize(
-    ("percent", "nodes", "want"), [(50, 1, 1), (50, 3, 1), (10, 100, 10), (1, 10, 1), (100, 7, 7), (50, 0, 0)]
-)
-def test_the_percentage_is_rounded_down_but_one_node_is_always_possible(percent: int, nodes: int, want: int) -> None:
-    assert most_fenced_nodes(StarvingJobs.parse({"reservedNodePercent": percent}).args.node_percent, nodes) == want
 
 
 def test_a_fence_counts_until_every_slot_on_its_node_is_held() -> None:

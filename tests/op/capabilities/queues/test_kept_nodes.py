@@ -10,6 +10,7 @@ from berth_core import (
     STANDING_FENCE_LABEL,
     Capacity,
     Fence,
+    FenceLimit,
     Pod,
     QueueCondition,
     ResourceAmounts,
@@ -341,7 +342,7 @@ def test_until_it_is_known_which_nodes_are_kept_no_fence_is_taken_off(harness: O
 
 def test_kept_nodes_count_once_in_the_limits_of_their_namespace(harness: OperatorHarness) -> None:
     know(harness, "node-a", "node-b")
-    one_node = NamespaceLimit(max_fenced_nodes=1, max_fenced_percent=None)
+    one_node = NamespaceLimit(fenced_nodes=FenceLimit(nodes=1))
     limits = type(harness.settings.limits)(default=one_node)
     harness.settings = type(harness.settings)(limits=limits)
     fences = keep(harness, a="ml", b="ml")
@@ -352,8 +353,8 @@ def test_kept_nodes_count_once_in_the_limits_of_their_namespace(harness: Operato
 
 def test_a_kept_node_that_may_have_no_fence_is_kept_from_nobody_and_uses_up_no_limit(harness: OperatorHarness) -> None:
     know(harness, "node-a", "node-b")
-    one_node = NamespaceLimit(max_fenced_nodes=1, max_fenced_percent=None)
-    two_nodes = NamespaceLimit(max_fenced_nodes=2, max_fenced_percent=None)
+    one_node = NamespaceLimit(fenced_nodes=FenceLimit(nodes=1))
+    two_nodes = NamespaceLimit(fenced_nodes=FenceLimit(nodes=2))
     harness.settings = type(harness.settings)(limits=type(harness.settings.limits)(default=one_node, cluster=two_nodes))
     fences = keep(harness, a="ml", b="ml")
     assert standing(harness) == {"node-a"}
