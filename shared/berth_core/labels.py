@@ -142,9 +142,6 @@ QUEUE_SLOT_LABEL: Final = f"{PREFIX}/queue-slot"
 WINDOW_START_ANNOTATION: Final = f"{PREFIX}/window-start"
 """On the same Reservation: the RFC 3339 time at which its occurrence starts."""
 
-IDLE_SLOTS_ANNOTATION: Final = f"{PREFIX}/idle-slots"
-"""On the same Reservation: how many of its slots what is idle at the start was found to hold."""
-
 MAY_MOVE_ANNOTATION: Final = f"{PREFIX}/may-move"
 """On the same Reservation, value `Consolidate`: the descheduler may move pods off the nodes that its slots wait for."""
 

@@ -4,7 +4,6 @@
 creates nothing. Nodes are chosen from one list of all pods, which windows that open together share.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,46 +13,35 @@ from typing import Any, Final
 import structlog
 
 from berth_core import (
-    CHOSEN_NODE_ANNOTATION,
-    ONE_POD,
     WINDOW_API_VERSION,
     WINDOW_KIND,
     WINDOW_MOVES,
-    InputError,
     Movers,
     ObjectReference,
     Occurrence,
     PermanentError,
-    Pod,
-    PodSpec,
     Reservation,
     ReservationWindow,
     ReservationWindowStatus,
-    ResourceAmounts,
     RetryableError,
     WindowState,
     count,
-    effective_requests,
     format_timestamp,
     policies_that_move,
-    readable_requests,
 )
-from berth_kube import DESCHEDULER_POLICIES, PODS, RESERVATION_WINDOWS, EventType, Listed, NotFoundError
+from berth_kube import DESCHEDULER_POLICIES, RESERVATION_WINDOWS, EventType, Listed, NotFoundError
 from berth_operator.capabilities.windows import logs, metrics
-from berth_operator.capabilities.windows.decide import WindowDecision, decide_window, waits_for_moves
-from berth_operator.capabilities.windows.manifests import (
-    NodeUse,
-    WindowNodes,
-    build_window_reservation,
-    choose_window_nodes,
-    pod_spec_of,
-    take_slots,
+from berth_operator.capabilities.windows.decide import (
+    WindowDecision,
+    decide_window,
+    waits_for_capacity,
+    waits_for_moves,
 )
+from berth_operator.capabilities.windows.manifests import build_window_reservation, pod_spec_of
+from berth_operator.capabilities.windows.node_chooser import WindowNodeChooser
 from berth_operator.capabilities.windows.pace import OpeningPace
 from berth_operator.capabilities.windows.store import WINDOW, WindowStore
 from berth_operator.reservation.act.context import (
-    NOT_ENDED,
-    Context,
     create_reservation,
     delete_reservation,
     require_lease,
@@ -61,8 +49,6 @@ from berth_operator.reservation.act.context import (
     write_status,
 )
 from berth_operator.reservation.act.events import RecordedEvent
-from berth_operator.reservation.act.node_chooser import ExpectedEnds
-from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.runtime.capability import Capability, Kernel
 from berth_operator.runtime.workqueue import Key
 
@@ -75,71 +61,12 @@ MISSED: Final = "WindowMissed"
 LEFT_OUT: Final = "WindowLeftOut"
 """The event on a window with an occurrence that does not open because too many others are open."""
 
-_SURVEY_SECONDS: Final = 5.0
-"""How long a list of all pods serves the windows that open."""
+_POLICIES_SECONDS: Final = 5.0
+"""How long a list of the policies serves the windows that wait for moves."""
 _WITHOUT_NODES_SECONDS: Final = 10.0
 """Between two looks for a node that a window may use."""
 
 _LOG = structlog.get_logger(__name__)
-
-
-class WindowNodeChooser:
-    """Chooses the nodes of occurrences; thread-safe.
-
-    What one occurrence is given counts as taken for the next, before its placeholders exist.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._client = context.client
-        self._cache = context.cache
-        self._clock = context.clock
-        self._admits = context.admits
-        self._ends = ExpectedEnds(context)
-        self._lock = threading.Lock()
-        self._uses: dict[str, NodeUse] = {}
-        self._listed_at = -_SURVEY_SECONDS
-
-    def choose(self, window: ReservationWindow, spec: PodSpec, times: Occurrence) -> WindowNodes:
-        """Return the nodes of an occurrence, none if no node may be used; raises the API server's error."""
-        candidates = [node for node in self._cache.nodes() if self._may_use(window, spec, node)]
-        if not candidates:
-            return WindowNodes((), 0)
-        slot, slots = effective_requests(spec), window.spec.pod_num_to_reserve
-        with self._lock:
-            self._refresh()
-            uses_by_node = {node.metadata.name: self._use_of(node) for node in candidates}
-            choice = choose_window_nodes(uses_by_node.values(), slot, slots, times.start)
-            take_slots(uses_by_node, choice, slot, slots, times)
-        return choice
-
-    def _may_use(self, window: ReservationWindow, spec: PodSpec, known: GuardableNode) -> bool:
-        """Return whether a node is ready, chosen by the window, and open to its pods."""
-        selector = {**window.spec.node_selector, **spec.node_selector}
-        is_wanted = all(known.metadata.labels.get(key) == value for key, value in selector.items())
-        return is_wanted and self._admits(known, spec)
-
-    def _refresh(self) -> None:
-        """List all pods if the last list is too old."""
-        if self._clock.monotonic() - self._listed_at < _SURVEY_SECONDS:
-            return
-        pod_list = self._client.list(PODS, field_selector=NOT_ENDED, type=Pod)
-        self._uses = {}
-        ends = self._ends.of(pod for pod in pod_list.items if pod.spec.node_name)
-        for pod in pod_list.items:
-            node_name = pod.spec.node_name or pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "")
-            if node_name:
-                node_use = self._uses.setdefault(node_name, NodeUse(node_name, ResourceAmounts.empty()))
-                node_use.taken.append((readable_requests(pod).plus(ONE_POD), ends.get(pod.metadata.uid)))
-        self._listed_at = self._clock.monotonic()
-
-    def _use_of(self, node: GuardableNode) -> NodeUse:
-        node_name = node.metadata.name
-        node_use = self._uses.setdefault(node_name, NodeUse(node_name, ResourceAmounts.empty()))
-        try:
-            node_use.allocatable = ResourceAmounts.from_quantities(node.status.allocatable)
-        except InputError:
-            node_use.allocatable = ResourceAmounts.empty()
-        return node_use
 
 
 @contextmanager
@@ -169,14 +96,15 @@ class Windows(Capability):
         self._nodes = WindowNodeChooser(context)
         self._pace = OpeningPace(context.clock)
         self._policies: Sequence[Mapping[str, Any]] = ()
-        self._policies_listed_at = -_SURVEY_SECONDS - 1
+        self._policies_listed_at = -_POLICIES_SECONDS - 1
 
     def listen(self) -> None:
         self._listing.listen()
 
     def resync(self, is_due: Callable[[str], bool]) -> None:
         for window in self.store.all():
-            if is_due(window.metadata.uid):
+            awaits_capacity = any(map(waits_for_capacity, self.store.reservations_of(window.metadata.uid)))
+            if awaits_capacity or is_due(window.metadata.uid):
                 self._enqueue(Key(WINDOW, window.metadata.uid), 0.0)
 
     def stop_term(self) -> None:
@@ -229,6 +157,7 @@ class Windows(Capability):
     def _decide(self, window: ReservationWindow, *, without_nodes: bool = False, over_pace: str = "") -> WindowDecision:
         reservations = self.store.reservations_of(window.metadata.uid)
         movers = self._movers() if any(map(waits_for_moves, reservations)) else Movers()
+        idle_slots = self._nodes.count_idle() if any(map(waits_for_capacity, reservations)) else {}
         return decide_window(
             window,
             reservations,
@@ -236,6 +165,7 @@ class Windows(Capability):
             without_nodes=without_nodes,
             over_pace=over_pace,
             movers=movers,
+            idle_slots=idle_slots,
             over_limit=self._why_over_limit(window),
         )
 
@@ -267,7 +197,7 @@ class Windows(Capability):
 
     def _movers(self) -> Movers:
         """Return the policies by which a descheduler moves pods for windows, as they were a moment ago."""
-        if self._clock.monotonic() - self._policies_listed_at > _SURVEY_SECONDS:
+        if self._clock.monotonic() - self._policies_listed_at > _POLICIES_SECONDS:
             try:
                 self._policies = self._client.list(DESCHEDULER_POLICIES).items
             except NotFoundError:
@@ -284,14 +214,14 @@ class Windows(Capability):
         if raw is None:
             return 0.0
         template = raw["spec"].get("template")
-        choice = self._nodes.choose(window, pod_spec_of(window), times)
-        if not choice.nodes:
+        nodes = self._nodes.choose(window, pod_spec_of(window), times)
+        if not nodes:
             return None
         namespace = window.metadata.namespace
         if wait_seconds := self._pace.begin(namespace, self._limits.of(namespace).begun_per_minute):
             return wait_seconds
         require_lease(self._leads)
-        body = build_window_reservation(window, template, times, choice)
+        body = build_window_reservation(window, template, times, nodes)
         if create_reservation(self._client, self._cache, body):
             late_seconds = (self._clock.now() - times.reserve_at).total_seconds()
             metrics.LATE_SECONDS.observe(max(0.0, late_seconds))

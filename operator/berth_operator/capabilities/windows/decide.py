@@ -4,7 +4,7 @@ Everything follows from the schedule, the window's Reservations and its last sta
 replica or with a clock that was set, the same decision comes out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 
 from berth_core import (
-    IDLE_SLOTS_ANNOTATION,
     MAY_MOVE_ANNOTATION,
     WINDOW_MOVES,
     WINDOW_START_ANNOTATION,
@@ -41,7 +40,6 @@ from berth_core import (
     first_few,
     format_timestamp,
     read_timestamp,
-    read_whole_number,
 )
 from berth_operator.capabilities.windows.manifests import pod_spec_of
 
@@ -58,7 +56,9 @@ _FIRST_BACK_OFF: Final = timedelta(minutes=1)
 _LONGEST_BACK_OFF: Final = timedelta(minutes=10)
 _MOVERS_SECONDS: Final = 30.0
 """Between two looks for a policy that moves pods for a window that waits for it."""
+_SETTLED: Final = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
 _NO_MOVERS: Final = Movers()
+_NOTHING_IDLE: Final[Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,14 @@ def decide_window(
     over_pace: str = "",
     movers: Movers = _NO_MOVERS,
     over_limit: str = "",
+    idle_slots: Mapping[str, int] = _NOTHING_IDLE,
 ) -> WindowDecision:
     """Return what a window opens and closes now.
 
     `reservations` are all that it controls. `without_nodes`: no node may be used by what is due. `over_pace` says why
     what is due waits although there are nodes. `movers` are the policies that move pods where a window waits for moves.
-    `over_limit` says why the window opens nothing.
+    `over_limit` says why the window opens nothing. `idle_slots` has by uid of a Reservation how many of the slots that
+    it awaits are idle at its start.
     """
     if window.metadata.deletion_timestamp is not None:
         return WindowDecision(window.status)
@@ -124,7 +126,7 @@ def decide_window(
         status = _status(window, ended, now, problem, state=WindowState.SUSPENDED)
         closes = tuple(reservation for _, reservation in by_start if reservation.is_live)
         return WindowDecision(msgspec.structs.replace(status, last_start=None), closes=closes)
-    decision = _decide_scheduled(window, schedule, by_start, now, movers)
+    decision = _decide_scheduled(window, schedule, by_start, now, movers, idle_slots)
     if over_limit:
         return _without_opening(window, decision, over_limit, now)
     resumes = _back_off_end([reservation for _, reservation in by_start], now)
@@ -216,6 +218,7 @@ def _decide_scheduled(
     own: Sequence[tuple[datetime, Reservation]],
     now: datetime,
     movers: Movers,
+    idle_slots: Mapping[str, int],
 ) -> WindowDecision:
     closes = tuple(
         reservation for start, reservation in own if reservation.is_live and not _is_due(schedule, start, now)
@@ -231,7 +234,13 @@ def _decide_scheduled(
     following = schedule.next_after(now)
     scheduled = _on_schedule(window, following, due)
     status = _status(
-        window, [reservation for _, reservation in kept_by_start], now, scheduled, ends=ends, movers=movers
+        window,
+        [reservation for _, reservation in kept_by_start],
+        now,
+        scheduled,
+        ends=ends,
+        movers=movers,
+        idle_slots=idle_slots,
     )
     status = msgspec.structs.replace(
         status,
@@ -361,6 +370,7 @@ def _status(
     ends: dict[str, datetime] | None = None,
     state: WindowState | None = None,
     movers: Movers = _NO_MOVERS,
+    idle_slots: Mapping[str, int] = _NOTHING_IDLE,
 ) -> ReservationWindowStatus:
     """Return the status; `ends` has by uid the ends that are about to be written."""
     described = [
@@ -375,7 +385,7 @@ def _status(
     active_occurrences = tuple(occurrence for occurrence, _ in active)
     conditions = (
         (WindowCondition.SCHEDULED, scheduled),
-        (WindowCondition.SUFFICIENT, _sufficient(next((reservation for _, reservation in active), None), movers)),
+        (WindowCondition.SUFFICIENT, _sufficient([reservation for _, reservation in active], movers, idle_slots)),
     )
     return ReservationWindowStatus(
         observed_generation=window.metadata.generation,
@@ -467,15 +477,39 @@ def _outcome(reservation: Reservation) -> str:
     return f"{state.phase.value}: {state.reason}"
 
 
+def waits_for_capacity(reservation: Reservation) -> bool:
+    """Return whether slots of a Reservation are neither held nor taken."""
+    return reservation.is_live and reservation.phase is not ReservationPhase.AVAILABLE
+
+
 def waits_for_moves(reservation: Reservation) -> bool:
     """Return whether pods may be moved for slots of a Reservation that wait."""
     may_move = reservation.metadata.annotations.get(MAY_MOVE_ANNOTATION) == MayMove.CONSOLIDATE
-    return may_move and reservation.is_live and reservation.phase is not ReservationPhase.AVAILABLE
+    return may_move and waits_for_capacity(reservation)
 
 
-def _sufficient(reservation: Reservation | None, movers: Movers) -> Condition:
-    condition = _sufficient_by_itself(reservation)
-    if reservation is None or condition.status != "False" or not waits_for_moves(reservation):
+def _sufficient(reservations: Sequence[Reservation], movers: Movers, idle_slots: Mapping[str, int]) -> Condition:
+    """Return whether all active occurrences have their capacity; of several what the first says that lacks any."""
+    if not reservations:
+        return Condition(
+            type="", status="Unknown", reason=WindowReason.NOT_RESERVING, message="nothing is reserved now"
+        )
+    by_reservation = [
+        (_sufficient_for(reservation, movers, idle_slots.get(reservation.metadata.uid, 0)), reservation)
+        for reservation in reservations
+    ]
+    condition, reservation = next((pair for pair in by_reservation if pair[0].status != "True"), by_reservation[0])
+    if len(reservations) == 1:
+        return condition
+    places = count(sum(other.spec.replicas for other in reservations), "place")
+    start = format_timestamp(start_of(reservation))
+    text = f"{len(reservations)} occurrences overlap, with {places} together; that of {start}: {condition.message}"
+    return msgspec.structs.replace(condition, message=text)
+
+
+def _sufficient_for(reservation: Reservation, movers: Movers, idle_slots: int) -> Condition:
+    condition = _sufficient_by_itself(reservation, idle_slots)
+    if condition.status != "False" or not waits_for_moves(reservation):
         return condition
     if condition.reason == WindowReason.FENCE_LIMIT:
         return condition  # no move makes room on a node that may not be fenced
@@ -492,12 +526,11 @@ def _sufficient(reservation: Reservation | None, movers: Movers) -> Condition:
     return msgspec.structs.replace(condition, reason=WindowReason.NO_MOVES, message=text)
 
 
-def _sufficient_by_itself(reservation: Reservation | None) -> Condition:
-    """Return whether the capacity of an occurrence is there at its start."""
-    if reservation is None:
-        return Condition(
-            type="", status="Unknown", reason=WindowReason.NOT_RESERVING, message="nothing is reserved now"
-        )
+def _sufficient_by_itself(reservation: Reservation, idle_slots: int) -> Condition:
+    """Return whether the capacity of an occurrence is there at its start.
+
+    `idle_slots` are the slots that it awaits and that are idle then.
+    """
     state = reservation.status.state
     if state is not None and (state.phase is ReservationPhase.FAILED or state.reason == WindowReason.FENCE_LIMIT):
         return Condition(type="", status="False", reason=state.reason, message=state.message)
@@ -514,10 +547,14 @@ def _sufficient_by_itself(reservation: Reservation | None) -> Condition:
     if late:
         text = f"{count(len(late), 'slot')} expected after the start, the last at {format_timestamp(max(late))}"
         return Condition(type="", status="False", reason=WindowReason.LATE, message=text)
-    idle_note = reservation.metadata.annotations.get(IDLE_SLOTS_ANNOTATION, "")
-    idle = read_whole_number(idle_note, most=_MOST_SLOTS) or 0
+    settled = sum(slot.state in _SETTLED for slot in reservation.status.slots)
     nodes = first_few(_nodes_of(reservation), _NODES_NAMED)
-    text = f"what is idle at the start on {nodes} holds {min(idle, slots)} of {count(slots, 'slot')}"
-    if idle >= slots:
+    held_text = f"besides {settled} that are held or taken, " if settled else ""
+    closed = next((slot for slot in reservation.status.slots if slot.reason == ReservationReason.NODE_CLOSED), None)
+    text = (
+        f"{held_text}what is idle at the start on {nodes} holds {idle_slots} of {count(slots - settled, 'slot')}"
+        f"{'' if closed is None else f'; {closed.message}'}"
+    )
+    if idle_slots >= slots - settled:
         return Condition(type="", status="True", reason=WindowReason.IDLE_SUFFICES, message=text)
     return Condition(type="", status="False", reason=WindowReason.IDLE_INSUFFICIENT, message=text)

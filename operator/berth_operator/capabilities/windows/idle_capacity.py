@@ -1,0 +1,139 @@
+"""What is idle at the start of an occurrence: which nodes are taken for it, and how many of its slots that holds.
+
+Nodes are taken by what is unused now and what pods leave that say they end before the start, the most first. That
+favours few large pieces over many small ones.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from berth_core import (
+    INDEX_ANNOTATION,
+    ONE_POD,
+    TASK_ANNOTATION,
+    Pod,
+    PodSpec,
+    Reservation,
+    ResourceAmounts,
+    SlotState,
+    effective_requests,
+    read_timestamp,
+)
+from berth_operator.capabilities.windows.decide import start_of
+from berth_operator.reservation.store.pods import reservation_uid
+
+SlotKey = tuple[str, str, str]
+"""Reservation's uid, task and index of a slot."""
+
+_MOST_NODES: Final = 1000
+"""As many as a task may name."""
+
+
+@dataclass(slots=True)
+class NodeUse:
+    """What a node offers, and what its pods take until when."""
+
+    name: str
+    allocatable: ResourceAmounts
+    taken: list[tuple[ResourceAmounts, datetime | None]] = field(default_factory=list)
+    """Requests, and the end that a pod says it has; None for one that stays."""
+
+    def idle_at(self, moment: datetime) -> ResourceAmounts:
+        """Return what no pod takes at a moment."""
+        staying_amounts = [amount for amount, end in self.taken if end is None or end > moment]
+        return self.allocatable.minus(ResourceAmounts.total(staying_amounts))
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedSlots:
+    """The slots of an occurrence that are neither held nor taken."""
+
+    requests: ResourceAmounts
+    """Of one slot, including its pod slot."""
+    by_node: Mapping[str, int]
+    """How many await which node; "" for those without one yet."""
+    nodes: tuple[str, ...]
+    """The nodes on which those without one may be."""
+    start: datetime
+    end: datetime | None
+    keys: frozenset[SlotKey] = frozenset()
+
+    @classmethod
+    def of(cls, reservation: Reservation) -> "AwaitedSlots":
+        """Return the slots that the Reservation of a window still awaits."""
+        (task, *_) = reservation.spec.tasks
+        uid = reservation.metadata.uid
+        settled = {slot.index for slot in reservation.status.slots if slot.state is not SlotState.PENDING}
+        nodes = {slot.index: slot.node for slot in reservation.status.slots if slot.index not in settled}
+        awaited = [index for index in range(task.replicas) if index not in settled]
+        return cls(
+            requests=requests_with_pod(task.template.spec),
+            by_node=Counter(nodes.get(index, "") for index in awaited),
+            nodes=tuple(task.node_names),
+            start=start_of(reservation),
+            end=read_timestamp(reservation.spec.expires),
+            keys=frozenset((uid, task.name, str(index)) for index in awaited),
+        )
+
+
+def requests_with_pod(spec: PodSpec) -> ResourceAmounts:
+    return effective_requests(spec).plus(ONE_POD)
+
+
+def slot_of(placeholder: Pod) -> SlotKey:
+    """Return the slot that a placeholder is for."""
+    notes = placeholder.metadata.annotations
+    return reservation_uid(placeholder), notes.get(TASK_ANNOTATION, ""), notes.get(INDEX_ANNOTATION, "")
+
+
+def choose_window_nodes(
+    nodes: Iterable[NodeUse], requests: ResourceAmounts, slots: int, start: datetime
+) -> tuple[str, ...]:
+    """Return the nodes whose idle capacity holds all slots at the start, by that, the most first.
+
+    `requests` are of one slot, including its pod slot. If all nodes together cannot hold them, these are the most idle
+    ones whose allocatable amounts can. Nodes on which no slot fits are left out.
+    """
+    ranked_nodes = sorted(
+        (
+            (requests.times_within(node.idle_at(start)), requests.times_within(node.allocatable), node.name)
+            for node in nodes
+        ),
+        key=lambda candidate: (-candidate[0], -candidate[1], candidate[2]),
+    )
+    usable_nodes = [candidate for candidate in ranked_nodes if candidate[1] > 0][:_MOST_NODES]
+    has_idle = sum(free for free, _, _ in usable_nodes) >= slots
+    chosen_nodes: list[str] = []
+    slots_free = 0
+    for free_at_start, free_when_empty, node_name in usable_nodes:
+        if slots_free >= slots and (has_idle or not free_at_start):
+            break
+        chosen_nodes.append(node_name)
+        slots_free += free_at_start if has_idle else free_when_empty
+    return tuple(chosen_nodes)
+
+
+def take_awaited(nodes: Mapping[str, NodeUse], awaited: AwaitedSlots) -> int:
+    """Count the slots as taken, and return how many are idle at their start.
+
+    `nodes` are those that its pods may enter now; what another node has is not idle. The other slots are counted where
+    they are awaited, or on nodes that hold them when they are empty, so that nothing else is given that room.
+    """
+    idle_slots = 0
+    slots_left = dict(awaited.by_node)
+    for of_whole in (False, True):
+        for node_name in (*awaited.by_node, *awaited.nodes):
+            node = nodes.get(node_name)
+            key = node_name if slots_left.get(node_name) else ""
+            if node is None or not slots_left.get(key):
+                continue
+            room = node.allocatable if of_whole else node.idle_at(awaited.start)
+            taken = min(slots_left[key], awaited.requests.times_within(room))
+            if taken:
+                node.taken.append((awaited.requests.times(taken), awaited.end))
+                slots_left[key] -= taken
+                idle_slots += 0 if of_whole else taken
+    return idle_slots
