@@ -54,8 +54,6 @@ from berth_descheduler.migration.plans.publishing import conclude_request, note_
 from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.migration.plans.requests import REPLAN_TRIGGER
 from berth_descheduler.migration.replacement_trial.trial import ReplacementTrial
-from berth_descheduler.migration.validation.live_owners import read_owners
-from berth_descheduler.migration.validation.live_volumes import volume_refusals
 from berth_descheduler.migration.validation.pending_pods import pods_waiting_reason
 from berth_descheduler.migration.validation.plan_review import PlanValidator
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
@@ -506,12 +504,9 @@ class Cycle:
             pre_eviction_check=PreEvictionCheck(
                 planner.plugins,
                 read_snapshot,
-                self._picture.gangs,
+                self._client,
                 self._context.clock,
                 planner.scope.own_namespace,
-                read_owners=partial(read_owners, self._client, self._context.clock),
-                read_siblings=self._picture.siblings,
-                volume_refusals=partial(volume_refusals, self._client),
                 gone_at_once=planner.limits.waves.gone_of_controller,
             ),
             replacement_trial=trial,

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from berth_core import Pod, Snapshot
+from berth_core import Snapshot
 from berth_core.snapshot import ObjectKind
-from berth_descheduler.snapshots import read_capacity, read_gangs, read_live_snapshot, read_siblings
+from berth_descheduler.snapshots import read_capacity, read_live_snapshot
 from berth_kube import KubeClient, ListSource, WatchedLists
 
 
@@ -47,14 +47,6 @@ class Picture:
     def capacity(self) -> Snapshot:
         """Return nodes, pods, Reservations and queues: what is free; raises `KubeError`."""
         return read_capacity(self._source).within(self._own_namespace)
-
-    def gangs(self, namespace: str) -> Snapshot:
-        """Return the pods of a namespace and the groups they are in as they are now; raises `KubeError`."""
-        return read_gangs(self._client, namespace, self._own_namespace)
-
-    def siblings(self, pod: Pod) -> Snapshot:
-        """Return what controls a pod and the pods that it selects as they are now; raises `KubeError`."""
-        return read_siblings(self._client, pod)
 
     @property
     def _source(self) -> ListSource:

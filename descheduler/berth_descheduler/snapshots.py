@@ -45,7 +45,6 @@ from berth_core import (
     VolcanoJob,
     VolumeAttachment,
     Workload,
-    format_selector,
     format_timestamp,
 )
 from berth_core.labels import LEADER_WORKER_SET_LABEL
@@ -117,10 +116,6 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAKERS: Final = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
 _FURTHER_MAKERS: Final = (REPLICATION_CONTROLLERS, DAEMON_SETS)
 """Without the right to list them, their pods are planned as if the controllers were there and wanted them."""
-_CONTROLLERS: Final[Mapping[tuple[str, str], Resource]] = {
-    (resource.api_version, resource.kind): resource for resource in (*_MAKERS, REPLICATION_CONTROLLERS)
-}
-"""What may control a pod or its ReplicaSet, by API version and kind."""
 _RULES: Final[Mapping[str, tuple[Resource, type[Any]]]] = {
     "disruption_budgets": (PDBS, PodDisruptionBudget),
     "priority_classes": (PRIORITY_CLASSES, PriorityClass),
@@ -407,29 +402,6 @@ def read_gangs(source: ListSource, namespace: str, own_namespace: str = "") -> S
     """
     pods = _believed(_list(source, PODS, Pod, namespace), own_namespace)
     return Snapshot(pods=pods, **_read_groups(source, namespace))
-
-
-def read_siblings(source: ListSource, pod: Pod) -> Snapshot:
-    """Return a pod's controller, the Deployment behind that, and the pods that the last of these selects.
-
-    Raises a `KubeError`. All pods of the namespace are there where no controller is known, or its selector is not read.
-    """
-    namespace, workloads = pod.metadata.namespace, []
-    owner = pod.controller
-    while owner is not None and (resource := _CONTROLLERS.get((owner.api_version, owner.kind))) is not None:
-        by_name = f"metadata.name={owner.name}"
-        controllers = source.list(resource, type=Workload, namespace=namespace, field_selector=by_name).items
-        workloads += [
-            msgspec.structs.replace(workload, api_version=resource.api_version, kind=resource.kind)
-            for workload in controllers
-        ]
-        above = (reference for workload in controllers for reference in workload.metadata.owner_references)
-        owner = next((reference for reference in above if reference.controller), None)
-    selector = workloads[-1].spec.selector if workloads else None
-    pods = source.list(
-        PODS, type=Pod, namespace=namespace, label_selector=format_selector(selector) if selector else ""
-    ).items
-    return Snapshot(pods=pods, workloads=tuple(workloads))
 
 
 def read_capacity(source: ListSource) -> Snapshot:

@@ -29,6 +29,7 @@ from berth_kube.leases import (
 )
 from berth_kube.listing import Listing, T, decode_event, decode_item, decode_page, version_number
 from berth_kube.proxies import is_loopback
+from berth_kube.read_cache import ReadCache
 from berth_kube.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
@@ -196,6 +197,7 @@ __all__ = [
     "NotFoundError",
     "Note",
     "ObjectReader",
+    "ReadCache",
     "ReadOnce",
     "RefusedError",
     "Removed",

@@ -125,7 +125,7 @@ def test_right_before_an_eviction_the_place_that_is_held_is_compared(stage: Stag
     body = build_reservation("small", cpu="50m", owners=label_owner(app="web"))
     stage.admin.create(RESERVATIONS, body, namespace=stage.namespace)
     with closing(stage.trial()) as trial:
-        refusal = trial.before_eviction(raw_pod, "small")
+        refusal = trial.before_eviction(raw_pod, stage.client, reservation="small")
     stage.admin.delete(RESERVATIONS, "small", namespace=stage.namespace)
     assert refusal is not None
     assert "cpu requested is 100m, above 50m" in refusal.message
@@ -316,7 +316,7 @@ def test_without_its_bounds_the_trial_is_left_out_and_that_is_said_once(stage: S
         with closing(stage.trial()) as trial:
             for _ in range(2):
                 assert trial.before_reservation(raw_pod, build_template(raw_pod), "default-scheduler") is None
-            assert trial.before_eviction(raw_pod, "none") is None
+            assert trial.before_eviction(raw_pod, stage.client, reservation="none") is None
     finally:
         stage.admin.create(ADMISSION_POLICY_BINDINGS, bindings[REPLACEMENT_TRIAL])
         eventually("the account is held again", lambda: is_held(stage), seconds=60)

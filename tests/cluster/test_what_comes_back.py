@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -11,14 +10,12 @@ import pytest
 from berth_core.clock import SystemClock
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import Pod
-from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.moves.eviction_request import EvictAnswer, evict
 from berth_descheduler.migration.moves.memory import Eviction
-from berth_descheduler.migration.validation.live_owners import read_owners
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_descheduler.planner.evictability import Evictability
-from berth_descheduler.snapshots import read_gangs, read_live_snapshot
+from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import connect
 from berth_kube.client import KubeClient
 from berth_kube.resources import JOBS, NAMESPACES, NODES, PODS, STATEFUL_SETS, Resource
@@ -90,15 +87,13 @@ class Place:
         check = PreEvictionCheck(
             plugin_set(),
             lambda: read_live_snapshot(self.descheduler, "berth-system"),
-            partial(read_gangs, self.descheduler),
+            self.descheduler,
             CLOCK,
-            read_owners=partial(read_owners, self.descheduler, CLOCK),
-            read_siblings=lambda _: Snapshot(),
         )
         uid = self.pod(name).metadata.uid
         move = PlannedMove(namespace=self.namespace, pod=name, pod_uid=uid, source=self.node, target=self.node)
         operator: Any = LivingOperator()
-        return evict(self.descheduler, move, operator, check, lambda _: None)
+        return evict(self.descheduler, move, operator, check, lambda _pod, _reads: None)
 
 
 @pytest.fixture

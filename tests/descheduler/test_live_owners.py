@@ -15,8 +15,10 @@ from berth_descheduler.migration.moves.memory import Eviction
 from berth_descheduler.migration.validation.live_owners import read_owners
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_kube.errors import Call, ForbiddenError, ServerError
+from berth_kube.read_cache import ReadCache
 from berth_kube.resources import (
     CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
     JOBS,
     LEADER_WORKER_SETS,
     NAMESPACES,
@@ -37,7 +39,8 @@ LEADER = "leaderworkerset.sigs.k8s.io/name"
 def refusals(cluster: FakeCluster, name: str) -> list[tuple[RefusalReason, str]]:
     client: Any = cluster
     asked = convert(cluster.get(PODS, name, namespace="shop"), Pod)
-    return [(refusal.reason, refusal.message) for refusal in read_owners(client, FakeClock(), asked).refusals(asked)]
+    owners = read_owners(ReadCache(client), FakeClock(), asked)
+    return [(refusal.reason, refusal.message) for refusal in owners.refusals(asked)]
 
 
 def change(cluster: FakeCluster, resource: Resource, name: str, body: Raw) -> None:
@@ -93,6 +96,22 @@ def test_what_has_changed_since_the_plan_keeps_the_pod(
     assert [reason for reason, _ in refusals(cluster, "web-1")] == [want]
 
 
+def test_the_deployment_behind_a_replica_set_is_read() -> None:
+    cluster = fragmented_cluster()
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-web", "controller": True}
+    change(cluster, REPLICA_SETS, "web", {"metadata": {"ownerReferences": [reference]}})
+    add_owner(cluster, DEPLOYMENTS, "web", {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}})
+    assert refusals(cluster, "web-1") == []
+
+    change(cluster, DEPLOYMENTS, "web", {"metadata": {"deletionTimestamp": LATER}})
+
+    ((reason, message),) = refusals(cluster, "web-1")
+    assert (reason, message) == (
+        RefusalReason.CONTROLLER_SCALING_DOWN,
+        "the Deployment web of its ReplicaSet is being deleted",
+    )
+
+
 def test_the_siblings_of_a_stateful_set_are_read() -> None:
     cluster = fragmented_cluster()
     add_owner(cluster, STATEFUL_SETS, "db", {"replicas": 2, "selector": {"matchLabels": {"app": "db"}}})
@@ -116,7 +135,7 @@ def test_a_pod_that_its_replica_set_has_let_go_does_not_count_to_it() -> None:
     cluster.add(PODS, pod("web-3", "web", "high-1", cpu="1"))
     client: Any = cluster
 
-    assert not read_owners(client, FakeClock(), asked).refusals(asked)
+    assert not read_owners(ReadCache(client), FakeClock(), asked).refusals(asked)
 
 
 def test_failures_of_a_job_count_when_the_plan_is_made_only() -> None:
@@ -184,19 +203,12 @@ def test_what_passes_by_itself_is_asked_again_and_the_rest_skips_the_move() -> N
     add_owner(cluster, STATEFUL_SETS, "db", {"replicas": 2, "selector": {"matchLabels": {"app": "db"}}})
     cluster.add(PODS, of(STATEFUL_SETS, "db-1", "db"))
     client: Any = cluster
-    check = PreEvictionCheck(
-        plugin_set(),
-        Snapshot.empty,
-        lambda _: Snapshot(),
-        FakeClock(),
-        read_owners=lambda asked: read_owners(client, FakeClock(), asked),
-        read_siblings=lambda _: Snapshot(),
-    )
+    check = PreEvictionCheck(plugin_set(), Snapshot.empty, client, FakeClock())
     move = PlannedMove(namespace="shop", pod="db-1", pod_uid="uid-db-1", source="low-1", target="high-1")
 
-    blocked = ask_rules(client, cluster.get(PODS, "db-1", namespace="shop"), move, check)
+    blocked = ask_rules(check.reads(), cluster.get(PODS, "db-1", namespace="shop"), move, check)
     change(cluster, STATEFUL_SETS, "db", {"spec": {"replicas": 1}})
-    refused = ask_rules(client, cluster.get(PODS, "db-1", namespace="shop"), move, check)
+    refused = ask_rules(check.reads(), cluster.get(PODS, "db-1", namespace="shop"), move, check)
 
     assert blocked is not None
     assert (blocked.eviction, blocked.refusal) == (Eviction.BLOCKED, MoveReason.NONE)
@@ -210,16 +222,9 @@ def test_a_mark_that_an_earlier_request_for_the_eviction_has_left_keeps_no_pod(r
     client: Any = cluster
     conditions = [{"type": "Ready", "status": "True"}, {"type": "DisruptionTarget", "status": "True", "reason": reason}]
     cluster.merge_patch(PODS, "web-1", {"status": {"conditions": conditions}}, namespace="shop", subresource="status")
-    check = PreEvictionCheck(
-        plugin_set(),
-        Snapshot.empty,
-        lambda _: Snapshot(),
-        FakeClock(),
-        read_owners=lambda asked: read_owners(client, FakeClock(), asked),
-        read_siblings=lambda _: Snapshot(),
-    )
+    check = PreEvictionCheck(plugin_set(), Snapshot.empty, client, FakeClock())
 
-    refused = check.refusals(cluster.get(PODS, "web-1", namespace="shop"))
+    refused = check.refusals(cluster.get(PODS, "web-1", namespace="shop"), check.reads())
 
     assert [refusal.reason for refusal in refused] == ([RefusalReason.TERMINATING] if stays else [])
 

@@ -9,7 +9,6 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.validation.live_volumes import volume_refusals
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
-from berth_descheduler.planner.owners import Owners
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import PODS, PVCS, PVS
 from builders import FakeClock
@@ -71,14 +70,6 @@ def test_the_check_before_an_eviction_asks_for_it(has_place: bool, want: list[Re
     cluster = fragmented_cluster()
     client: Any = cluster
     sharing(cluster, WEB, "api-1")
-    check = PreEvictionCheck(
-        plugin_set(),
-        Snapshot.empty,
-        lambda _: Snapshot(),
-        FakeClock(),
-        read_owners=lambda _: Owners(Snapshot()),
-        read_siblings=lambda _: Snapshot(),
-        volume_refusals=lambda pod: volume_refusals(client, pod),
-    )
-    refusals = check.refusals(cluster.get(PODS, WEB, namespace="shop"), has_place=has_place)
+    check = PreEvictionCheck(plugin_set(), Snapshot.empty, client, FakeClock())
+    refusals = check.refusals(cluster.get(PODS, WEB, namespace="shop"), check.reads(), has_place=has_place)
     assert [refusal.reason for refusal in refusals if refusal.reason is RefusalReason.SHARED_VOLUME] == want

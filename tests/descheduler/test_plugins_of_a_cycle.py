@@ -16,20 +16,19 @@ from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled, PluginError, PodFilter
-from berth_descheduler.framework.refusals import RefusalReason
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.migration.moves.eviction_request import evict
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
-from berth_descheduler.planner import Owners, PlannerSettings, WaveLimits
+from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import NoBalance
 from berth_descheduler.settings import CycleSettings
-from berth_descheduler.snapshots import read_gangs
 from berth_kube.errors import ServerError
-from berth_kube.resources import PODS, VOLCANO_POD_GROUPS
+from berth_kube.resources import PODS, REPLICA_SETS, VOLCANO_POD_GROUPS
 from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
-from descheduler.fake_cluster import FakeCluster, Raw, call, evicted, failure, fragmented_cluster, pod
+from descheduler.fake_cluster import FakeCluster, Raw, call, evicted, failure, fragmented_cluster, pod, replica_set
 from planner_settings import plugin_set, with_plugins, with_settings
 
 
@@ -166,6 +165,7 @@ def test_of_a_gang_that_can_spare_one_pod_no_two_are_evicted_at_once() -> None:
     third = pod("web-3", "web", "low-2", cpu="1")
     third["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "web"}
     cluster.add(PODS, third)
+    cluster.add(REPLICA_SETS, replica_set("web", 3))
 
     def leave(raw: Raw) -> None:
         with cluster.lock:
@@ -184,10 +184,8 @@ def test_of_a_gang_that_can_spare_one_pod_no_two_are_evicted_at_once() -> None:
     word = PreEvictionCheck(
         plugin_set(),
         Snapshot.empty,
-        lambda namespace: read_gangs(client, namespace),
+        client,
         SystemClock(),
-        read_owners=no_owners,
-        read_siblings=no_siblings,
     )
     pulse: Any = Pulse()
     moves = [
@@ -195,7 +193,7 @@ def test_of_a_gang_that_can_spare_one_pod_no_two_are_evicted_at_once() -> None:
         for name, source in (("web-1", "low-1"), ("web-2", "low-2"))
     ]
     with ThreadPoolExecutor(2) as threads:
-        answers = list(threads.map(lambda move: evict(client, move, pulse, word, lambda _pod: None), moves))
+        answers = list(threads.map(lambda move: evict(client, move, pulse, word, lambda _pod, _reads: None), moves))
 
     assert sorted(one.eviction.name for one in answers) == ["NOT_SENT", "SENT"]
     assert len(evicted(cluster)) == 1
@@ -331,15 +329,13 @@ def test_a_view_is_read_once_for_a_while_and_only_if_it_is_looked_at() -> None:
     looking = plugin_set(
         pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(len(view.snapshot.pods))])),)
     )
-    word = PreEvictionCheck(looking, read, no_gangs, clock, read_owners=no_owners, read_siblings=no_siblings)
+    word = PreEvictionCheck(looking, read, api(), clock)
     for seconds in (0, 10, 19, 2, 10):
         clock.sleep(seconds)
-        assert [one.message for one in word.refusals(raw_pod())] == ["Guard: 0"]
+        assert [one.message for one in refusals(word)] == ["Guard: 0"]
     assert len(reads) == 2
 
-    PreEvictionCheck(plugin_set(), read, no_gangs, clock, read_owners=no_owners, read_siblings=no_siblings).refusals(
-        raw_pod()
-    )
+    assert refusals(PreEvictionCheck(plugin_set(), read, api(), clock)) == ()
     assert len(reads) == 2
 
 
@@ -347,31 +343,25 @@ def test_protection_for_a_while_is_over_when_the_clock_says_so() -> None:
     raw, clock = raw_pod(), FakeClock()
     raw["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "15m"}
     raw["status"]["startTime"] = format_timestamp(clock.now())
-    word = PreEvictionCheck(
-        plugin_set(), Snapshot.empty, no_gangs, clock, read_owners=no_owners, read_siblings=no_siblings
-    )
+    word = PreEvictionCheck(plugin_set(), Snapshot.empty, api(), clock)
 
     clock.sleep(899)
-    assert [refusal.reason for refusal in word.refusals(raw)] == [RefusalReason.DO_NOT_DISRUPT]
+    assert [refusal.reason for refusal in refusals(word, raw)] == [RefusalReason.DO_NOT_DISRUPT]
 
     clock.sleep(1)
-    assert word.refusals(raw) == ()
+    assert refusals(word, raw) == ()
 
 
 def test_a_pod_that_cannot_be_read_stays() -> None:
     odd = {**raw_pod(), "status": "Running"}
-    (refusal,) = PreEvictionCheck(
-        plugin_set(), Snapshot.empty, no_gangs, FakeClock(), read_owners=no_owners, read_siblings=no_siblings
-    ).refusals(odd)
+    (refusal,) = refusals(PreEvictionCheck(plugin_set(), Snapshot.empty, api(), FakeClock()), odd)
     assert refusal.reason is RefusalReason.PLUGIN_FAILED
 
 
 def test_an_argument_that_does_not_fit_the_cluster_any_more_keeps_the_pod() -> None:
     evictor = DefaultEvictor.parse({"priorityThreshold": {"name": "gone"}})
     plugins = plugin_set(pre_eviction_filters=(Enabled("DefaultEvictor", evictor),))
-    (refusal,) = PreEvictionCheck(
-        plugins, Snapshot.empty, no_gangs, FakeClock(), read_owners=no_owners, read_siblings=no_siblings
-    ).refusals(raw_pod())
+    (refusal,) = refusals(PreEvictionCheck(plugins, Snapshot.empty, api(), FakeClock()))
     assert "the PriorityClass gone of priorityThreshold does not exist" in refusal.message
 
 
@@ -381,22 +371,16 @@ def test_a_cluster_that_cannot_be_read_is_no_answer() -> None:
 
     looking = plugin_set(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(view.snapshot)])),))
     with pytest.raises(RetryableError):
-        PreEvictionCheck(
-            looking, unreadable, no_gangs, FakeClock(), read_owners=no_owners, read_siblings=no_siblings
-        ).refusals(raw_pod())
+        refusals(PreEvictionCheck(looking, unreadable, api(), FakeClock()))
 
 
-def no_siblings(_pod: Pod) -> Snapshot:
-    return Snapshot()
+def api() -> Any:  # noqa: ANN401 - stands in for the client
+    return fragmented_cluster()
 
 
-def no_owners(_pod: Pod) -> Owners:
-    return Owners(Snapshot())
+def refusals(check: PreEvictionCheck, raw: Raw | None = None) -> tuple[Refusal, ...]:
+    return check.refusals(raw or raw_pod(), check.reads())
 
 
-def no_gangs(_namespace: str) -> Snapshot:
-    raise AssertionError("a pod of no gang is no reason to look for gangs")
-
-
-def raw_pod() -> dict[str, Any]:
+def raw_pod() -> Raw:
     return pod("web-1", "web", "low-1", cpu="1")

@@ -440,7 +440,8 @@ class Tried:
         return refusal.reason if refusal else None
 
     def before_eviction(self) -> MoveReason | None:
-        refusal = self.trial.before_eviction(raw_pod(), "place")
+        reads: Any = self.server
+        refusal = self.trial.before_eviction(raw_pod(), reads, reservation="place")
         return refusal.reason if refusal else None
 
 

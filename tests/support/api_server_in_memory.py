@@ -425,6 +425,8 @@ def copied(raw: Any) -> Any:
 
 
 def decoded(raw: Raw, type_: Any) -> Any:
+    if type_ is msgspec.Raw:
+        return msgspec.Raw(msgspec.json.encode(raw))
     return copied(raw) if type_ is dict else convert(msgspec.to_builtins(raw), type_)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from berth_core import MoveReason, PermanentError, PlannedMove, Pod, RetryableError
 from berth_core.decoding import convert
@@ -21,11 +21,15 @@ from berth_kube import (
     EvictionInterceptedError,
     KubeClient,
     NotFoundError,
+    ReadCache,
     UnreachableError,
 )
 
 _PASSING: Final = frozenset({RefusalReason.LOWER_ORDINAL_NOT_READY})
 """What other moves of the same controller cause until their replacements are Ready: asked again, like a budget."""
+
+TryReplacement: TypeAlias = Callable[[RawObject, ReadCache], TrialRefusal | None]
+"""Returns why a pod's replacement could not take its place, by what is read from the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def evict(
     move: PlannedMove,
     operator: OperatorLiveness,
     pre_eviction_check: PreEvictionCheck,
-    try_replacement: Callable[[RawObject], TrialRefusal | None],
+    try_replacement: TryReplacement,
 ) -> EvictAnswer:
     """Evict exactly the planned pod while an operator is alive, which hands its place over.
 
@@ -69,10 +73,10 @@ def evict(
         if raw_pod["metadata"].get("deletionTimestamp"):
             # An eviction would be accepted, and be none: others have deleted it, or an earlier request did.
             return EvictAnswer(Eviction.BLOCKED, "the pod is being deleted", is_gone=True)
-        with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
-            refused_answer = ask_rules(client, raw_pod, move, pre_eviction_check)
+        with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction) as reads:
+            refused_answer = ask_rules(reads, raw_pod, move, pre_eviction_check)
             if refused_answer is None and not move.is_eviction:
-                refused_answer = _ask_about_replacement(raw_pod, pre_eviction_check, try_replacement)
+                refused_answer = _ask_about_replacement(reads, raw_pod, pre_eviction_check, try_replacement)
             return refused_answer or replace(ask_for_eviction(client, move), grace_seconds=grace_seconds(raw_pod))
     except PermanentError as error:
         return EvictAnswer(Eviction.REFUSED, str(error))
@@ -90,20 +94,21 @@ def _read_pod(client: KubeClient, move: PlannedMove) -> dict[str, Any] | None:
 
 
 def _ask_about_replacement(
+    reads: ReadCache,
     raw_pod: dict[str, Any],
     pre_eviction_check: PreEvictionCheck,
-    try_replacement: Callable[[RawObject], TrialRefusal | None],
+    try_replacement: TryReplacement,
 ) -> EvictAnswer | None:
     """Return why the pod is not evicted before or without what its controller makes in its stead, None if it may be."""
-    reason = pre_eviction_check.why_not_now(raw_pod)
+    reason = pre_eviction_check.why_not_now(raw_pod, reads)
     if reason:  # its siblings come back first, as they may within the eviction's deadline
         return EvictAnswer(Eviction.BLOCKED, reason)
-    refusal = try_replacement(raw_pod)
+    refusal = try_replacement(raw_pod, reads)
     return EvictAnswer(Eviction.NOT_SENT, refusal.message, refusal=refusal.reason) if refusal else None
 
 
 def ask_rules(
-    client: KubeClient, raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: PreEvictionCheck
+    reads: ReadCache, raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: PreEvictionCheck
 ) -> EvictAnswer | None:
     """Return why the pod may not be evicted, None if it may.
 
@@ -111,13 +116,13 @@ def ask_rules(
     """
     if move.is_eviction and (why_changed := why_not_movable(raw_pod, move)) is not None:
         return EvictAnswer(Eviction.NOT_SENT, why_changed.detail, refusal=why_changed.refusal)
-    refusals = pre_eviction_check.refusals(raw_pod, has_place=not move.is_eviction)
+    refusals = pre_eviction_check.refusals(raw_pod, reads, has_place=not move.is_eviction)
     if refusals:
         detail = "; ".join(refusal.message for refusal in refusals)
         if all(refusal.reason in _PASSING for refusal in refusals):
             return EvictAnswer(Eviction.BLOCKED, detail)
         return EvictAnswer(Eviction.NOT_SENT, detail, refusal=MoveReason.FILTERED)
-    if not move.is_eviction and (problem := why_target_ends_pod(client, move.target, convert(raw_pod, Pod).spec)):
+    if not move.is_eviction and (problem := why_target_ends_pod(reads, move.target, convert(raw_pod, Pod).spec)):
         return EvictAnswer(Eviction.NOT_SENT, problem, refusal=MoveReason.TARGET_UNFIT)
     return None
 

@@ -86,7 +86,7 @@ def _release(
         return _released(raw_pod)
     if (why_changed := why_not_movable(raw_pod, move)) is not None:
         return ReleaseAnswer(refusal=why_changed.refusal, detail=why_changed.detail)
-    if (refused_answer := ask_rules(client, raw_pod, move, rules)) is not None:
+    if (refused_answer := ask_rules(rules.reads(), raw_pod, move, rules)) is not None:
         return ReleaseAnswer(refusal=refused_answer.refusal, detail=refused_answer.detail)
     with eligibility.turn(move.namespace):
         around = eligibility.look(raw_pod)
@@ -139,7 +139,7 @@ def evict_released(client: KubeClient, move: PlannedMove, rules: PreEvictionChec
     """
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
-        refused_answer = _why_not_evicted(client, raw_pod, move, rules)
+        refused_answer = _why_not_evicted(raw_pod, move, rules)
         version = raw_pod["metadata"]["resourceVersion"]
         answer = refused_answer or ask_for_eviction(client, move, resource_version=version)
         return replace(answer, grace_seconds=grace_seconds(raw_pod), is_gone=False)  # or it was changed meanwhile
@@ -151,9 +151,7 @@ def evict_released(client: KubeClient, move: PlannedMove, rules: PreEvictionChec
         return EvictAnswer(Eviction.BLOCKED, str(error), retry_after_seconds=error.retry_after_seconds)
 
 
-def _why_not_evicted(
-    client: KubeClient, raw_pod: dict[str, Any], move: PlannedMove, rules: PreEvictionCheck | None
-) -> EvictAnswer | None:
+def _why_not_evicted(raw_pod: dict[str, Any], move: PlannedMove, rules: PreEvictionCheck | None) -> EvictAnswer | None:
     """Return why a released pod is not evicted now, None if it may be; raises `BerthError`."""
     metadata = raw_pod["metadata"]
     if metadata["uid"] != move.pod_uid or metadata.get("deletionTimestamp"):
@@ -163,7 +161,7 @@ def _why_not_evicted(
         return EvictAnswer(Eviction.NOT_SENT, message, refusal=MoveReason.POD_CHANGED)
     if controller_reference(raw_pod) is not None:
         return EvictAnswer(Eviction.BLOCKED, "its ReplicaSet has not let it go yet")
-    return ask_rules(client, _as_before(raw_pod, move), move, rules) if rules else None
+    return ask_rules(rules.reads(), _as_before(raw_pod, move), move, rules) if rules else None
 
 
 def _as_before(raw_pod: dict[str, Any], move: PlannedMove) -> dict[str, Any]:

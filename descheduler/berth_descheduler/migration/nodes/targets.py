@@ -3,16 +3,16 @@
 from berth_core import Node, PodSpec
 from berth_core.selectors import ending_taint
 from berth_descheduler.planner.autoscalers.nodes import closing_refusal
-from berth_kube import NODES, KubeClient, NotFoundError
+from berth_kube import NODES, ListSource, NotFoundError
 
 
-def why_target_ends_pod(client: KubeClient, target: str, spec: PodSpec) -> str:
+def why_target_ends_pod(source: ListSource, target: str, spec: PodSpec) -> str:
     """Return why a pod would not stay on a node, "" if it would; raises `BerthError` where that is not known.
 
     A node that is about to go takes pods that tolerate its taints, and is not Ready for long enough to have them Ready.
     """
     try:
-        node = client.get(NODES, target, type=Node)
+        node = source.get(NODES, target, type=Node)
     except NotFoundError:
         return f"node {target} is gone"
     if (closing := closing_refusal(node)) is not None:

@@ -32,6 +32,7 @@ from berth_kube import (
     STATEFUL_SETS,
     KubeClient,
     KubeError,
+    ListSource,
     controller_reference,
     is_missing_right,
 )
@@ -94,14 +95,15 @@ class ReplacementTrial:
         try:
             account = self._account()
             early = account.within(_EARLY_SECONDS) if account else None
-            return self._try(early, raw_pod, template, scheduler_name)
+            return self._try(early, self._client, raw_pod, template, scheduler_name)
         except RetryableError:
             return None
 
-    def before_eviction(self, raw_pod: RawObject, reservation: str) -> TrialRefusal | None:
+    def before_eviction(self, raw_pod: RawObject, reads: ListSource, *, reservation: str) -> TrialRefusal | None:
         """Return why the pod is not evicted into the place that a Reservation holds.
 
-        Raises `RetryableError` where the API server does not answer.
+        `reads` gives the pod's controller as the other rules see it. Raises `RetryableError` where the API server does
+        not answer.
         """
         uid, now = raw_pod["metadata"]["uid"], self._clock.monotonic()
         accepted_at = self._accepted.get(uid)
@@ -117,18 +119,23 @@ class ReplacementTrial:
         except (PermanentError, *_MISFITS) as error:
             self._note_unknown(raw_pod, f"its Reservation cannot be read: {error}")
             return None
-        refusal = self._try(account, raw_pod, template, scheduler_name)
+        refusal = self._try(account, reads, raw_pod, template, scheduler_name)
         if refusal is None:
             self._accepted[uid] = now
         return refusal
 
     def _try(
-        self, account: KubeClient | None, raw_pod: RawObject, template: RawObject, scheduler_name: str
+        self,
+        account: KubeClient | None,
+        reads: ListSource,
+        raw_pod: RawObject,
+        template: RawObject,
+        scheduler_name: str,
     ) -> TrialRefusal | None:
         if account is None:
             return None
         try:
-            replacement = self._build(raw_pod)
+            replacement = self._build(raw_pod, reads)
             return self._ask(account, raw_pod, replacement, template, scheduler_name)
         except _UnknownReplacementError as error:
             self._note_unknown(raw_pod, str(error))
@@ -170,7 +177,7 @@ class ReplacementTrial:
                 assert_never(answer)
         return None
 
-    def _build(self, raw_pod: RawObject) -> dict[str, Any]:
+    def _build(self, raw_pod: RawObject, reads: ListSource) -> dict[str, Any]:
         """Return the pod that the controller would make; raises `_UnknownReplacementError` where that is not known."""
         owner = controller_reference(raw_pod)
         if owner is None:
@@ -179,22 +186,22 @@ class ReplacementTrial:
         if resource is None:
             raise _UnknownReplacementError(f"how a {owner.kind} of {owner.api_version} makes pods is not known")
         try:
-            raw_owner = self._client.get(resource, owner.name, namespace=owner.namespace)
+            raw_owner = reads.get(resource, owner.name, namespace=owner.namespace)
             if raw_owner["metadata"]["uid"] != owner.uid:
                 raise _UnknownReplacementError(f"another {owner.kind} has the name {owner.name} by now")
             raw_owner |= {"apiVersion": resource.api_version, "kind": resource.kind}
-            template, revision = self._template(raw_owner, raw_pod)
+            template, revision = self._template(raw_owner, raw_pod, reads)
         except PermanentError as error:
             raise _UnknownReplacementError(str(error)) from error
         return build_replacement(raw_owner, template, raw_pod, revision)
 
-    def _template(self, owner: RawObject, raw_pod: RawObject) -> tuple[RawObject, str]:
+    def _template(self, owner: RawObject, raw_pod: RawObject, reads: ListSource) -> tuple[RawObject, str]:
         """Return the template in use, and for a StatefulSet the name of its revision."""
         template: RawObject = owner["spec"]["template"]
         if owner["kind"] != STATEFUL_SETS.kind:
             return template, ""
         if revision := old_revision(owner, raw_pod):
-            kept = self._client.get(CONTROLLER_REVISIONS, revision, namespace=owner["metadata"]["namespace"])
+            kept = reads.get(CONTROLLER_REVISIONS, revision, namespace=owner["metadata"]["namespace"])
             return template_of_revision(kept), revision
         return template, str((owner.get("status") or {}).get("updateRevision") or "")
 

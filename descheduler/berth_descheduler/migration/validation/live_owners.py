@@ -1,8 +1,8 @@
 """Reads what decides whether a pod's controller makes it again, right before the pod is evicted.
 
-Three or four small requests for each eviction: the controller, the pods that its selector selects, the namespace, and
-the LeaderWorkerSet of a pod that names one, or the revision from which a StatefulSet makes it. What the account may not
-read is not known, as in a snapshot without it.
+A few small requests for each eviction: the controller, the Deployment behind it, the pods that the last of these
+selects, the namespace, and the LeaderWorkerSet of a pod that names one, or the revision from which a StatefulSet makes
+it. What the account may not read is not known, as in a snapshot without it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,6 +26,7 @@ from berth_descheduler.planner import Owners
 from berth_descheduler.planner.owners import GroupKind
 from berth_descheduler.snapshots import read_revisions
 from berth_kube import (
+    DEPLOYMENTS,
     JOBS,
     LEADER_WORKER_SETS,
     NAMESPACES,
@@ -35,8 +36,9 @@ from berth_kube import (
     STATEFUL_SETS,
     VOLCANO_JOBS,
     ForbiddenError,
-    KubeClient,
+    ListSource,
     NotFoundError,
+    ReadCache,
     Resource,
 )
 
@@ -47,45 +49,79 @@ MAKERS: Final[Mapping[GroupKind, Resource]] = {
 """The controllers of Kubernetes that make their pods again, and are read for it."""
 
 
-def read_owners(client: KubeClient, clock: Clock, pod: Pod) -> Owners:
+def read_owners(reads: ReadCache, clock: Clock, pod: Pod) -> Owners:
     """Return the answers about one pod, by the objects as they are now; raises `KubeError`."""
     namespace, owner = pod.metadata.namespace, pod.controller
-    fields: dict[str, Any] = {"namespaces": tuple(read_if_allowed(client, NAMESPACES, namespace, type_=Namespace))}
+    fields: dict[str, Any] = {"namespaces": tuple(read_if_allowed(reads, NAMESPACES, namespace, type_=Namespace))}
     kind = owner.group_kind if owner is not None else ("", "")
     resource = MAKERS.get(kind)
     if owner is None or resource is None:
         if owner is not None and kind == (VOLCANO_JOBS.group, VOLCANO_JOBS.kind):
-            jobs = read_if_allowed(client, VOLCANO_JOBS, owner.name, namespace=namespace, type_=VolcanoJob)
+            jobs = read_if_allowed(reads, VOLCANO_JOBS, owner.name, namespace=namespace, type_=VolcanoJob)
             fields["volcano_jobs"] = tuple(jobs)
         return Owners(Snapshot(pods=(pod,), **fields), clock.now())
     try:
-        maker = _read_workload(client, resource, owner.name, namespace)
+        maker = _read_workload(reads, resource, owner.name, namespace)
     except NotFoundError:
         return Owners(Snapshot(pods=(pod,), **fields), clock.now(), known_kinds=(kind,))
     except ForbiddenError:
         return Owners(Snapshot(pods=(pod,), **fields), clock.now())
-    fields["controller_revisions"] = tuple(read_revisions(client, (maker,)))
-    workloads = (maker, *_leader_worker_set(client, pod))
-    return Owners(Snapshot(pods=_pods_of(client, maker, namespace), workloads=workloads, **fields), clock.now())
+    fields["controller_revisions"] = tuple(read_revisions(reads, (maker,)))
+    controllers = [maker]
+    with suppress(ForbiddenError):
+        controllers += _read_above(reads, maker)
+    workloads = (*controllers, *_leader_worker_set(reads, pod))
+    return Owners(Snapshot(pods=_pods_of(reads, controllers[-1]), workloads=workloads, **fields), clock.now())
 
 
-def _read_workload(client: KubeClient, resource: Resource, name: str, namespace: str) -> Workload:
+def read_siblings(reads: ReadCache, pod: Pod) -> Snapshot:
+    """Return a pod's controller, the Deployment behind that, and the pods that the last of these selects.
+
+    The pod alone is there where no controller is known that says how many it wants. Raises a `KubeError`.
+    """
+    owner = pod.controller
+    resource = MAKERS.get(owner.group_kind) if owner is not None else None
+    if owner is None or resource is None:
+        return Snapshot(pods=(pod,))
+    try:
+        maker = _read_workload(reads, resource, owner.name, pod.metadata.namespace)
+    except NotFoundError:
+        return Snapshot(pods=(pod,))
+    controllers = (maker, *_read_above(reads, maker))
+    return Snapshot(pods=_pods_of(reads, controllers[-1]), workloads=controllers)
+
+
+def _read_workload(source: ListSource, resource: Resource, name: str, namespace: str) -> Workload:
     """Return a workload with its kind, whether the answer says it or not."""
-    workload = client.get(resource, name, namespace=namespace, type=Workload)
+    workload = source.get(resource, name, namespace=namespace, type=Workload)
     return msgspec.structs.replace(workload, api_version=resource.api_version, kind=resource.kind)
 
 
-def _leader_worker_set(client: KubeClient, pod: Pod) -> Iterator[Workload]:
+def _read_above(source: ListSource, maker: Workload) -> tuple[Workload, ...]:
+    """Return the Deployment of a ReplicaSet, none where that has none or it is gone."""
+    above = maker.controller
+    if above is None or above.group_kind != (DEPLOYMENTS.group, DEPLOYMENTS.kind):
+        return ()
+    try:
+        return (_read_workload(source, DEPLOYMENTS, above.name, maker.metadata.namespace),)
+    except NotFoundError:
+        return ()
+
+
+def _leader_worker_set(source: ListSource, pod: Pod) -> Iterator[Workload]:
     name = pod.metadata.labels.get(LEADER_WORKER_SET_LABEL)
     if name:
         with suppress(NotFoundError, ForbiddenError):
-            yield _read_workload(client, LEADER_WORKER_SETS, name, pod.metadata.namespace)
+            yield _read_workload(source, LEADER_WORKER_SETS, name, pod.metadata.namespace)
 
 
-def _pods_of(client: KubeClient, maker: Workload, namespace: str) -> tuple[Pod, ...]:
+def _pods_of(reads: ReadCache, controller: Workload) -> tuple[Pod, ...]:
     """Return the pods that a controller may have, by its selector; a pod that it has let go counts to it no more.
 
-    A ReplicationController's selector is read as one that selects every pod; the owner's uid sorts these out.
+    A ReplicationController's selector is read as one that selects every pod; the owner's uid sorts these out, as it
+    does where all pods of the namespace have been read already.
     """
-    selector = format_selector(maker.spec.selector) if maker.spec.selector else ""
-    return client.list(PODS, namespace=namespace, label_selector=selector, type=Pod).items
+    namespace, selector = controller.metadata.namespace, controller.spec.selector
+    if selector is None or reads.has_all(PODS, namespace=namespace, type=Pod):
+        return reads.list(PODS, namespace=namespace, type=Pod).items
+    return reads.list(PODS, namespace=namespace, label_selector=format_selector(selector), type=Pod).items

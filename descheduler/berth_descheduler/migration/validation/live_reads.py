@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TypeVar
 
-from berth_kube import ForbiddenError, KubeClient, NotFoundError, Resource
+from berth_kube import ForbiddenError, ListSource, NotFoundError, Resource
 
 T = TypeVar("T")
 
 
 def read_if_allowed(
-    client: KubeClient, resource: Resource, name: str, *, namespace: str | None = None, type_: type[T]
+    source: ListSource, resource: Resource, name: str, *, namespace: str | None = None, type_: type[T]
 ) -> Iterator[T]:
     """Yield an object, none if it is not there or may not be read."""
     with suppress(NotFoundError, ForbiddenError):
-        yield client.get(resource, name, namespace=namespace, type=type_)
+        yield source.get(resource, name, namespace=namespace, type=type_)
