@@ -20,8 +20,18 @@ from schemathesis.schemas import BaseSchema
 
 from berth_core.clock import SystemClock
 from berth_descheduler.api.app import Application
+from berth_descheduler.api.openapi import EXAMPLES
+from berth_descheduler.api.schemas import (
+    DOCUMENTS,
+    ApprovalRequest,
+    DrainRequest,
+    EventKind,
+    RunRequest,
+    StreamedEvent,
+)
 from berth_descheduler.cli import plans
 from berth_descheduler.cli.main import run
+from berth_descheduler.report import ListedPlan
 from berth_kube.client import KubeClient
 from berth_kube.resources import MIGRATION_PLANS
 from conventions.pages import PAGES, prose
@@ -55,7 +65,9 @@ def described() -> Iterator[BaseSchema]:
     many = quick(requests=100, requests_per_caller=100, streams_per_caller=64)
     client = cast("KubeClient", populated())
     application = Application(client, SystemClock(), hurried(many, stream_seconds=0.2), CollectorRegistry())
-    rejected = {
+    rejected: dict[str, Any] = {
+        # It takes the token of the configuration for one that it has made up; test_rest_attacks has real wrong ones.
+        "ignored_auth": {"enabled": False},
         "negative_data_rejection": {"expected-statuses": REJECTIONS},
         "positive_data_acceptance": {"expected-statuses": ACCEPTANCES},
     }
@@ -102,6 +114,62 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
     assert not found.tags & {"script", "link", "img", "iframe", "object", "form"}
     assert {link.removeprefix("#") for link in found.links if link.startswith("#")} <= found.ids
     assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+
+
+DOCUMENTS_BY_NAME = {document.__name__: document for document in (*DOCUMENTS, ListedPlan)}
+
+
+@pytest.mark.parametrize("asked", PATHS)
+def test_every_path_has_an_example_that_is_true_to_its_document(asked: str) -> None:
+    with serving(populated()) as url:
+        operation = operations(ask("GET", f"{url}/openapi.json", token=None).json())[asked]
+    (answer,) = (answer for status, answer in operation["responses"].items() if "example" in str(answer.get("content")))
+    (content,) = answer["content"].values()
+    document, example = DOCUMENTS_BY_NAME[content["schema"]["$ref"].rpartition("/")[2]], content["example"]
+    if document is StreamedEvent:
+        events = [dict(line.split(": ", 1) for line in event.splitlines()) for event in example.strip().split("\n\n")]
+        assert {event["event"] for event in events} <= {kind.value for kind in EventKind}
+        assert all(event.keys() == {"id", "event", "data"} for event in events)
+    else:
+        assert json.loads(msgspec.json.encode(msgspec.convert(example, document))) == example
+
+
+BODIES: dict[str, Any] = {"RunRequest": RunRequest, "DrainRequest": DrainRequest, "ApprovalRequest": ApprovalRequest}
+
+
+def test_every_body_has_an_example_that_is_taken() -> None:
+    with serving(populated()) as url:
+        described = operations(ask("GET", f"{url}/openapi.json", token=None).json())
+    bodies = [
+        content for one in described.values() for content in one.get("requestBody", {}).get("content", {}).values()
+    ]
+    assert len(bodies) == len(BODIES)
+    for content in bodies:
+        name = re.search(r"(\w+Request)", json.dumps(content["schema"]))
+        assert name
+        assert BODIES[name[1]].model_validate(content["example"]).model_dump(exclude_defaults=True)
+
+
+def test_examples_ask_for_the_paths_that_they_stand_at() -> None:
+    with serving(populated()) as url:
+        described = operations(ask("GET", f"{url}/openapi.json", token=None).json())
+    by_id = {operation["operationId"]: asked for asked, operation in described.items()}
+    assert by_id.keys() == EXAMPLES.keys()
+    for operation_id, asked in by_id.items():
+        method, path = asked.split(" ")
+        pattern = re.sub(r"\{\w+\}", "[a-z0-9-]+", path)
+        assert re.fullmatch(rf"{method} {pattern}(\?.+)?", EXAMPLES[operation_id]["request"])
+
+
+def test_a_status_that_every_path_may_answer_is_explained_in_one_place() -> None:
+    with serving(populated()) as url:
+        page = ask("GET", f"{url}/docs", token=None).text
+        description = ask("GET", f"{url}/openapi.json", token=None).json()
+    shared = set.intersection(*(set(operation["responses"]) for operation in operations(description).values()))
+    assert {"400", "401", "403", "429", "500", "503"} <= shared
+    for status in shared - {"200", "202"}:
+        assert page.count(f'<th scope="row">{status}</th>') == 1, status
+    assert page.count('href="#statuses"') == 1 + len(PATHS)
 
 
 def test_the_description_names_no_other_server() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Any, Final
 
 import jinja2
@@ -11,6 +12,7 @@ import msgspec
 from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 
+from berth_core.decoding import decode_json
 from berth_descheduler.api.problems import MEDIA_TYPE, Problem
 from berth_descheduler.api.schemas import DOCUMENTS
 
@@ -97,7 +99,22 @@ def describe(app: FastAPI) -> dict[str, Any]:
     for path in description["paths"].values():
         for operation in path.values():
             operation["parameters"] = [_without_null(parameter) for parameter in operation.get("parameters", ())]
+            _add_example(operation, EXAMPLES[operation["operationId"]])
     return description
+
+
+EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = decode_json(
+    (files(__package__) / "examples.json").read_bytes(), dict[str, dict[str, Any]]
+)
+"""By operation: `request` (method and path with its query), `body` where one is sent, and `answer`."""
+
+
+def _add_example(operation: dict[str, Any], example: Mapping[str, Any]) -> None:
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        content["example"] = example["body"]
+    answer = next(answer for status, answer in operation["responses"].items() if status.startswith("2"))
+    for content in answer["content"].values():
+        content["example"] = example["answer"]
 
 
 def _problem(status: HTTPStatus, said: str) -> dict[str, Any]:
@@ -132,6 +149,7 @@ def render_page(description: Mapping[str, Any]) -> str:
     return _template().render(
         info=description["info"],
         operations=list(_operations(description)),
+        statuses=_shared_statuses(description),
         schemas=description["components"]["schemas"],
         type_of=type_of,
     )
@@ -151,10 +169,31 @@ def type_of(schema: Mapping[str, Any]) -> str:
     return f"map of {type_of(values)}" if isinstance(values, Mapping) else str(schema.get("type", "anything"))
 
 
+def _shared_statuses(description: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the answers that mean the same on every path, by status."""
+    operations = [operation["responses"] for operation in _operations(description)]
+    return {
+        status: answer
+        for status, answer in operations[0].items()
+        if all(responses.get(status) == answer for responses in operations)
+    }
+
+
 def _operations(description: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
-            yield {**operation, "path": path, "method": method.upper()}
+            example = EXAMPLES[operation["operationId"]]
+            yield {**operation, "path": path, "method": method.upper(), "example": _written(example)}
+
+
+def _written(example: Mapping[str, Any]) -> dict[str, str]:
+    """Return a request and its answer as they are sent, texts as such and documents as JSON in lines."""
+    body, answer = example.get("body"), example["answer"]
+    lines = [example["request"], "Authorization: Bearer TOKEN"]
+    if body is not None:
+        lines += ["Content-Type: application/json", "", msgspec.json.encode(body).decode()]
+    shown = answer if isinstance(answer, str) else msgspec.json.format(msgspec.json.encode(answer), indent=1).decode()
+    return {"request": "\n".join(lines), "answer": shown.rstrip()}
 
 
 @cache
