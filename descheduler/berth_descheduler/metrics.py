@@ -2,9 +2,10 @@
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Self
 
 import structlog
@@ -279,7 +280,15 @@ class CapacityMeter:
     Logs errors and tries again.
     """
 
-    def __init__(self, picture: Picture, clock: Clock, metrics: CapacityMetrics, settings: CapacitySettings) -> None:
+    def __init__(
+        self,
+        picture: Picture,
+        clock: Clock,
+        metrics: CapacityMetrics,
+        settings: CapacitySettings,
+        keep: Callable[[CapacityReport, datetime], None] = lambda _report, _measured_at: None,
+    ) -> None:
+        self._keep = keep
         self._picture = picture
         self._clock = clock
         self._metrics = metrics
@@ -304,6 +313,7 @@ class CapacityMeter:
         report = report_capacity(read, self._settings.shapes, sizes_of_nodes=True)
         self._metrics.show_queues(measure_queues(read))
         self._metrics.show(report, self._clock.monotonic() - begun_at)
+        self._keep(report, self._clock.now())
 
     def _run(self) -> None:
         while not self._stop.is_set():

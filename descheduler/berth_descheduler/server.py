@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from berth_core import DESCHEDULER_LEASE, BerthError, Clock, InputError, SystemClock, printable_line
 from berth_descheduler import telemetry
 from berth_descheduler.api.server import rest_options, rest_settings, serve_rest
+from berth_descheduler.capacity_history import CapacityHistory
 from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
@@ -195,9 +196,10 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
             )
         else:
             service = DeschedulerService(client, clock, settings, planner, stop)
+        history = CapacityHistory()
         with (
-            serve_rest(rest_server_settings, service.registry, kubeconfig=kubeconfig, context=context),
-            CapacityMeter(service.picture, clock, service.metrics.capacity, capacity),
+            serve_rest(rest_server_settings, service.registry, history, kubeconfig=kubeconfig, context=context),
+            CapacityMeter(service.picture, clock, service.metrics.capacity, capacity, history.keep),
         ):
             return _serve(service, service_settings, settings, lambda: _await_rights(client, settings.namespace))
 

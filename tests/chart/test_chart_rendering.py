@@ -46,6 +46,7 @@ SET_BY_THE_CHART = {
     "descheduler": {
         *("--namespace", "--health-address"),
         *("--rest-address", "--rest-certificate", "--rest-key", "--rest-audience", "--rest-ui"),
+        "--rest-prometheus-url",
     },
 }
 NOT_FOR_A_SERVICE = {
@@ -231,6 +232,7 @@ def test_the_http_interface_is_there_where_it_has_a_certificate(renderings: dict
     read = rest_settings(parse("descheduler", container(renderings["every value"], "descheduler")["args"]))
     assert read is not None
     assert (read.host, read.port, read.audiences, read.ui) == ("::", 18443, ("berth", "people"), True)
+    assert read.prometheus_url == "https://grafana.example/d/berth"
     mounts = container(renderings["every value"], "descheduler")["volumeMounts"]
     folder = next(mount["mountPath"] for mount in mounts if mount["name"] == "rest-certificate")
     assert given["--rest-certificate"] == [f"{folder}/tls.crt"]

@@ -91,6 +91,7 @@ EVERYTHING: Final[dict[str, Any]] = {
             "issuerRef": {"group": "cert-manager.io", "kind": "Issuer", "name": "internal"},
             "port": 18443,
             "audiences": ["berth", "people"],
+            "prometheusUrl": "https://grafana.example/d/berth",
             "ui": True,
         },
         "healthPort": 18081,

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from berth_descheduler.api.server import RestServer
 from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
+from berth_descheduler.capacity_history import CapacityHistory
 from berth_kube.client import KubeClient
 from berth_kube.listing import Listing
 from berth_kube.resources import (
@@ -177,12 +178,17 @@ vars(_BRISK_ASYNCIO).update(vars(asyncio), sleep=_sleep_briefly)
 
 @contextmanager
 def serving(
-    cluster: ReviewingCluster, settings: RestSettings | None = None, registry: CollectorRegistry | None = None
+    cluster: ReviewingCluster,
+    settings: RestSettings | None = None,
+    registry: CollectorRegistry | None = None,
+    history: CapacityHistory | None = None,
 ) -> Iterator[str]:
     """Yield the address of a running interface, whose server looks more often than each 0.1 s whether it has to end."""
     with (
         pytest.MonkeyPatch.context() as patch,
-        RestServer(cast("KubeClient", cluster), settings or quick(), registry or CollectorRegistry()) as server,
+        RestServer(
+            cast("KubeClient", cluster), settings or quick(), registry or CollectorRegistry(), history=history
+        ) as server,
     ):
         patch.setattr("uvicorn.server.asyncio", _BRISK_ASYNCIO)
         yield server.url

@@ -3,6 +3,7 @@
 import math
 import threading
 from dataclasses import dataclass
+from datetime import datetime
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -148,6 +149,19 @@ def test_the_meter_measures_at_once_and_reads_five_lists() -> None:
         eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=60)
 
     assert lists(cluster) == ["nodes", "pods", "reservations", "volcanoqueues", "queues"]
+
+
+def test_the_meter_hands_over_what_it_measured() -> None:
+    cluster, clock, kept = fragmented_cluster(), FakeClock(), list[tuple[int, datetime]]()
+    meter = CapacityMeter(
+        Picture(cluster, "berth-system"),  # type: ignore[arg-type]
+        clock,
+        CapacityMetrics(CollectorRegistry()),
+        CapacitySettings(every_seconds=3600.0),
+        lambda report, measured_at: kept.append((report.nodes, measured_at)),
+    )
+    meter.measure()
+    assert kept == [(4, clock.now())]
 
 
 def test_the_meter_goes_on_after_an_error() -> None:

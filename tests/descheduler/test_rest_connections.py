@@ -496,6 +496,7 @@ NOTHING: Final[dict[str, Any]] = {
     "rest_address": None,
     "rest_certificate": None,
     "rest_ui": False,
+    "rest_prometheus_url": None,
     "rest_key": None,
     "rest_audience": (),
     "namespace": "berth-system",

@@ -47,6 +47,7 @@ PATHS = (
     "POST /v1/plans/{name}/abort",
     "GET /v1/plans/{name}/events",
     "GET /v1/fragmentation",
+    "GET /v1/fragmentation/history",
     "GET /v1/nodes",
     "GET /v1/queues",
     "GET /v1/reservations",

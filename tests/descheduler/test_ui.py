@@ -3,11 +3,17 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
 import pytest
 
+from berth_core.errors import InputError
+from berth_core.snapshot import Snapshot
+from berth_descheduler.capacity_history import CapacityHistory
+from berth_descheduler.planner import CapacityReport, report_capacity
 from berth_kube.resources import RESERVATIONS
+from builders import node, pod
 from descheduler.rest_server import READER, ReviewingCluster, ask, populated, quick, serving
 
 FILES = {"/ui": "text/html", "/ui/page.css": "text/css", "/ui/page.js": "text/javascript"}
@@ -90,3 +96,38 @@ def test_who_may_not_list_them_is_told_which_right_is_missing(url: str, path: st
     answer = ask("GET", f"{url}/v1/{path}", token=READER)
     assert answer.status_code == 403
     assert right in answer.json()["detail"]
+
+
+def spread(*cpu: str) -> CapacityReport:
+    """Return how fragmented nodes of 4 cpu are with a pod each, beside a pod of 2 cpu."""
+    nodes = tuple(node(f"n{index}", cpu="4", memory="16Gi") for index in range(len(cpu)))
+    pods = tuple(pod(f"web-{index}", node=f"n{index}", cpu=amount) for index, amount in enumerate(cpu))
+    return report_capacity(Snapshot(nodes=nodes, pods=pods))
+
+
+def test_what_was_measured_since_the_start_is_kept_in_order_and_the_oldest_forgotten(cluster: ReviewingCluster) -> None:
+    history, began = CapacityHistory(), datetime(2026, 11, 20, tzinfo=UTC)
+    for minutes in range(300):
+        history.keep(
+            spread("3", "3", "1") if minutes < 299 else spread("3", "3", "2"), began + timedelta(minutes=minutes)
+        )
+    with serving(cluster, replace(quick(), prometheus_url="https://metrics.example/berth"), history=history) as url:
+        answer = ask("GET", f"{url}/v1/fragmentation/history").json()
+        refused = ask("GET", f"{url}/v1/fragmentation/history", token=READER)
+    assert answer["prometheus"] == "https://metrics.example/berth"
+    assert [item["measuredAt"] for item in answer["items"]][:: len(answer["items"]) - 1] == [
+        "2026-11-20T00:12:00Z",
+        "2026-11-20T04:59:00Z",
+    ]
+    first, last = answer["items"][0], answer["items"][-1]
+    assert (first["nodes"], first["emptyNodes"]) == (3, 0)
+    (cpu,) = (resource for resource in first["resources"] if resource["resource"] == "cpu")
+    assert cpu["requestedRatio"] == round(7 / 12, 4)
+    assert cpu["fragmentedRatio"] > 0
+    assert last["resources"] != first["resources"]
+    assert (refused.status_code, "list nodes" in refused.json()["detail"]) == (403, True)
+
+
+def test_an_address_of_prometheus_that_a_browser_would_not_open_as_a_page_is_refused() -> None:
+    with pytest.raises(InputError, match="--rest-prometheus-url"):
+        replace(quick(), prometheus_url="javascript:alert(1)")

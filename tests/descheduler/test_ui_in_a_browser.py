@@ -3,13 +3,18 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pytest
 
+from berth_core.snapshot import Snapshot
+from berth_descheduler.capacity_history import CapacityHistory
+from berth_descheduler.planner import report_capacity
 from berth_kube.resources import MIGRATION_PLANS
 from berth_sandbox.ports import free_port
 from browser import Browser, browsing
+from builders import node, pod
 from descheduler.rest_server import ADMIN, READER, ReviewingCluster, add_plan, move_states, populated, quick, serving
 
 pytestmark = pytest.mark.deep
@@ -168,6 +173,36 @@ def test_a_part_that_its_reader_may_not_read_says_so_beside_the_others(browser: 
     until(browser, has_text("#nodes", "no right to list nodes"))
     until(browser, has_text("#policies", "no right to list deschedulerpolicies"))
     until(browser, "document.querySelector('[data-key=plan-done]')?.checkVisibility()")
+
+
+def measured() -> CapacityHistory:
+    """Return four measurements of cpu and memory, between which a plan of the cluster freed a node."""
+    history, began = CapacityHistory(), datetime(2026, 11, 21, 11, 50, tzinfo=UTC)
+    for minutes, cpu in enumerate(("3", "2", "2", "1")):
+        nodes = tuple(node(f"n{index}", cpu="4", memory="16Gi") for index in range(3))
+        pods = tuple(pod(f"web-{index}", node=f"n{index}", cpu=cpu, memory="5Gi") for index in range(3))
+        history.keep(report_capacity(Snapshot(nodes=nodes, pods=pods)), began + timedelta(minutes=5 * minutes))
+    return history
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(PHONE, "dark"), (DESK, "light")])
+def test_fragmentation_is_drawn_over_time_and_stands_in_a_table(
+    browser: Browser, cluster: ReviewingCluster, width: int, scheme: str
+) -> None:
+    freed = {"phase": "Succeeded", "completionTime": "2026-11-21T12:01:00Z", "achieved": {"freedNodes": ["n1"]}}
+    cluster.merge_patch(MIGRATION_PLANS, "plan-done", {"status": freed}, subresource="status")
+    settings = replace(quick(), ui=True, prometheus_url="https://metrics.example/berth")
+    with serving(cluster, settings, history=measured()) as url:
+        sign_in(browser, url, width=width, scheme=scheme)
+        until(browser, "document.querySelector('#history .mark')")
+        lines = "[...document.querySelectorAll('#history .chart polyline')].map((line) => line.points.length).join()"
+        assert browser.evaluate(lines) == "4,4"
+        assert "cpu" in browser.evaluate("document.querySelector('#history .chart').ariaLabel")
+        assert browser.evaluate("document.querySelectorAll('#history tbody')[0].rows.length") == 4
+        assert browser.evaluate("document.querySelector('#history a').href") == "https://metrics.example/berth"
+        assert "plan-done" in browser.evaluate("document.querySelectorAll('#history tbody')[1].textContent")
+        assert browser.evaluate(TOO_WIDE) <= 0
+        assert browser.find_barriers() == []
 
 
 def test_a_token_that_the_cluster_does_not_know_is_asked_for_again(browser: Browser, url: str) -> None:

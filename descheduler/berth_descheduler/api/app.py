@@ -22,6 +22,7 @@ from berth_descheduler.api.request_guard import RequestGuard
 from berth_descheduler.api.request_limits import Admission
 from berth_descheduler.api.routes import ApiContext, build_routes
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.capacity_history import CapacityHistory
 from berth_descheduler.ui import build_page_routes
 from berth_kube import KubeClient
 
@@ -32,13 +33,29 @@ PAGE_PATH: Final = "/docs"
 class Application:
     """The HTTP interface as an ASGI application, for one event loop."""
 
-    def __init__(self, client: KubeClient, clock: Clock, settings: RestSettings, registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        settings: RestSettings,
+        registry: CollectorRegistry,
+        history: CapacityHistory | None = None,
+    ) -> None:
         self._workers = Workers(settings.limits.workers, settings.times.call_seconds)
         self._capacity = FragmentationQueries(client, clock, settings)
         self._feeds = PlanFeeds(client, settings)
         client_within_limit = client.within(settings.times.call_seconds)
         authority = Authority(client_within_limit, clock, self._workers, settings)
-        api = ApiContext(client_within_limit, clock, self._workers, authority, self._capacity, self._feeds, settings)
+        api = ApiContext(
+            client_within_limit,
+            clock,
+            self._workers,
+            authority,
+            self._capacity,
+            self._feeds,
+            settings,
+            history or CapacityHistory(),
+        )
         admission = Admission(clock, settings.limits, settings.times)
         numbers = RequestMetrics(registry)
         numbers.watch(admission)

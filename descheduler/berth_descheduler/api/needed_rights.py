@@ -24,6 +24,7 @@ _OF_PATHS: Final[Mapping[tuple[str, str], tuple[str, Resource]]] = {
     ("POST", "/v1/drains"): ("create", MIGRATION_PLANS),
     ("GET", "/v1/plans"): ("list", MIGRATION_PLANS),
     ("GET", "/v1/fragmentation"): ("list", NODES),
+    ("GET", "/v1/fragmentation/history"): ("list", NODES),
     ("GET", "/v1/nodes"): ("list", NODES),
     ("GET", "/v1/queues"): ("list", NODES),
     ("GET", "/v1/reservations"): ("list", RESERVATIONS),

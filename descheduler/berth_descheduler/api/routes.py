@@ -51,10 +51,12 @@ from berth_descheduler.api.schemas import (
     describe_request,
 )
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.capacity_history import CapacityHistory
 from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.migration.plans.requests import abort, approve, request_drain, request_run
 from berth_descheduler.report import (
     Capacity,
+    CapacityPoints,
     HeldCapacityList,
     ListedPlan,
     NodeList,
@@ -96,6 +98,7 @@ class ApiContext:
     capacity: FragmentationQueries
     feeds: PlanFeeds
     settings: RestSettings
+    history: CapacityHistory
 
     async def admit(self, request: Request, *needed: Access) -> Subject:
         """Return the caller, if it has all rights needed; raises `ProblemError`."""
@@ -389,6 +392,19 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         pod_shapes = read_shapes(shapes or [])
         await api.admit(request, Access("list", NODES), Access("list", PODS))
         return _answer(await api.capacity.fragmentation(pod_shapes))
+
+    @router.get(
+        "/fragmentation/history",
+        summary="Say how fragmented the cluster was since the service began",
+        description="Needs the rights to list nodes and pods. A measurement every five minutes "
+        "(--fragmentation-interval), the newest 288; each replica has its own.",
+        tags=["cluster"],
+        **answers(CapacityPoints, "The measurements, the oldest first.", missing=False),
+    )
+    async def show_history(request: Request) -> Response:
+        refuse_unknown(dict(request.query_params), set())
+        await api.admit(request, Access("list", NODES), Access("list", PODS))
+        return _answer(CapacityPoints(items=api.history.points(), prometheus=api.settings.prometheus_url))
 
     @router.get(
         "/nodes",

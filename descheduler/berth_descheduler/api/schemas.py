@@ -10,6 +10,7 @@ from berth_core import Achieved, MigrationPlan, PlanPhase, RunMode
 from berth_descheduler.plugins import NodeDrain
 from berth_descheduler.report import (
     Capacity,
+    CapacityPoints,
     HeldCapacityList,
     NodeList,
     PlanDocument,
@@ -199,6 +200,7 @@ DOCUMENTS: Final = (
     RequestedDrain,
     PolicyList,
     Capacity,
+    CapacityPoints,
     NodeList,
     QueueList,
     HeldCapacityList,

@@ -26,6 +26,7 @@ from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind
 from berth_descheduler.api.request_guard import GONE, RequestContext
 from berth_descheduler.api.request_heads import fault_in_head
 from berth_descheduler.api.settings import RestSettings, RestTimes
+from berth_descheduler.capacity_history import CapacityHistory
 from berth_descheduler.options import option_of, with_options
 from berth_kube import ClientSettings, KubeClient, connect
 from berth_service.listening import join_address, listen, plain_host
@@ -330,8 +331,15 @@ class RestServer:
     """Serves on an address while the context is open; raises `InputError` if it cannot."""
 
     def __init__(
-        self, client: KubeClient, settings: RestSettings, registry: CollectorRegistry, clock: Clock | None = None
+        self,
+        client: KubeClient,
+        settings: RestSettings,
+        registry: CollectorRegistry,
+        clock: Clock | None = None,
+        *,
+        history: CapacityHistory | None = None,
     ) -> None:
+        self._history = history or CapacityHistory()
         self._settings = settings
         self._certificate = None
         if settings.certificate is not None and settings.key is not None:
@@ -373,7 +381,7 @@ class RestServer:
             self._ready.set()
 
     async def _serve(self) -> None:
-        application = Application(self._client, self._clock, self._settings, self._registry)
+        application = Application(self._client, self._clock, self._settings, self._registry, self._history)
         server = ClosingServer(self._config(application))
         self._running = (asyncio.get_running_loop(), application, server)
         self._ready.set()
@@ -450,6 +458,11 @@ def rest_options(command: F) -> F:
             help="Take only tokens that were made for this audience; may be repeated. Default: the API server's own.",
         ),
         click.option("--rest-ui", is_flag=True, help="Serve a page for people at /ui beside REST."),
+        click.option(
+            "--rest-prometheus-url",
+            metavar="URL",
+            help="Where people see Berth's metrics over longer times, such as a dashboard; the page links it.",
+        ),
     ]
     return with_options(command, options)
 
@@ -457,7 +470,7 @@ def rest_options(command: F) -> F:
 def rest_settings(options: dict[str, Any]) -> RestSettings | None:
     """Return the settings, None without an address; raises `InputError` naming the option."""
     if options["rest_address"] is None:
-        for required in ("rest_certificate", "rest_key", "rest_audience", "rest_ui"):
+        for required in ("rest_certificate", "rest_key", "rest_audience", "rest_ui", "rest_prometheus_url"):
             if options[required]:
                 option = option_of(required)
                 raise InputError(_ADDRESS, None, f"HOST:PORT beside {option}", said="not given")
@@ -471,11 +484,17 @@ def rest_settings(options: dict[str, Any]) -> RestSettings | None:
         audiences=tuple(options["rest_audience"]),
         namespace=options["namespace"],
         ui=options["rest_ui"],
+        prometheus_url=options["rest_prometheus_url"] or "",
     )
 
 
 def serve_rest(
-    settings: RestSettings | None, registry: CollectorRegistry, *, kubeconfig: str | None, context: str | None
+    settings: RestSettings | None,
+    registry: CollectorRegistry,
+    history: CapacityHistory,
+    *,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> ExitStack:
     """Start the server, if there is one, and return its context.
 
@@ -490,6 +509,6 @@ def serve_rest(
         client = stack.enter_context(
             connect(kubeconfig=kubeconfig, context=context, user_agent="berth-descheduler/rest", settings=limits)
         )
-        stack.enter_context(RestServer(client, settings, registry))
+        stack.enter_context(RestServer(client, settings, registry, history=history))
         return stack.pop_all()
     raise AssertionError("the stack passes every error on")

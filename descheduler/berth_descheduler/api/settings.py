@@ -151,6 +151,9 @@ class RestSettings:
     ui: bool = False
     """Whether `/ui` serves the page for people; what it shows it asks for with the token of its reader."""
 
+    prometheus_url: str = ""
+    """Where people see the metrics over longer times; "" where that is nowhere."""
+
     limits: RestLimits = field(default_factory=RestLimits)
     times: RestTimes = field(default_factory=RestTimes)
 
@@ -159,6 +162,8 @@ class RestSettings:
         if (self.certificate is None) != (self.key is None):
             given_file, missing_file = ("certificate", "key") if self.certificate else ("key", "certificate")
             raise InputError(f"--rest-{missing_file}", None, f"a PEM file beside --rest-{given_file}", said="not given")
+        if self.prometheus_url and not self.prometheus_url.startswith(("https://", "http://")):
+            raise InputError("--rest-prometheus-url", self.prometheus_url, "an address that begins with https://")
         if self.certificate is None and not is_loopback(self.host):
             raise InputError(
                 "--rest-address",

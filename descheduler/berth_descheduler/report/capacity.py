@@ -121,6 +121,32 @@ class Capacity(ClusterCapacity, frozen=True, kw_only=True, rename="camel"):
     workload: WorkloadCapacity
 
 
+class PointResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How much of a resource was requested, and how much of the rest the pods of the cluster could not use."""
+
+    resource: str
+    requested_ratio: float
+    fragmented_ratio: float
+
+
+class CapacityPoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How fragmented the cluster was at one time."""
+
+    measured_at: str
+    nodes: int
+    empty_nodes: int
+    resources: tuple[PointResource, ...]
+    """Those that the pods of the cluster request."""
+
+
+class CapacityPoints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How fragmented the cluster was since this replica of the service began, the oldest first."""
+
+    items: tuple[CapacityPoint, ...]
+    prometheus: str
+    """Where longer times can be looked at; "" where that is not set."""
+
+
 class QueueResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How much of a resource a queue is guaranteed, and what it could have of that now."""
 
@@ -284,6 +310,25 @@ def say_why(part: StrandedPart) -> str:
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def describe_point(report: CapacityReport, measured_at: datetime) -> CapacityPoint:
+    """Return what is kept of a report over time."""
+    capacity = describe_capacity(report, measured_at)
+    requested = {state.resource: state.requested_ratio for state in capacity.resources}
+    return CapacityPoint(
+        measured_at=format_timestamp(measured_at),
+        nodes=capacity.nodes,
+        empty_nodes=capacity.empty_nodes,
+        resources=tuple(
+            PointResource(
+                resource=used.resource,
+                requested_ratio=requested.get(used.resource, 0.0),
+                fragmented_ratio=used.fragmented_ratio,
+            )
+            for used in capacity.workload.resources
+        ),
+    )
 
 
 def _describe_resource(one: ResourceState) -> ResourceCapacity:

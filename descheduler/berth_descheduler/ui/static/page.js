@@ -150,6 +150,7 @@ function goToNextNode(event) {
 }
 
 function showPlans(list) {
+  lastPlans = list.items;
   const rows = list.items.map((plan) => [
     element("button", { type: "button", class: "link", "data-key": plan.name, "aria-expanded": String(shownPlan?.name === plan.name),
       onclick: () => follow(plan.name) }, plan.name),
@@ -210,6 +211,64 @@ function showFragmentation(capacity) {
     element("p", { class: "soft" }, "Stranded: the share of what is free that pods of the shape cannot use."));
 }
 
+// --- fragmentation over time ------------------------------------------------------------------------------------------
+
+const WIDTH = 600;
+const HEIGHT = 150;
+const LEFT = 44; // of the plot, right of its percentages
+const RESOURCES_DRAWN = 4;
+let lastPlans = []; // those of the list, for what they freed
+
+const DRAWINGS = new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
+
+function drawing(name, attributes, ...children) {
+  const made = document.createElementNS(DRAWINGS, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+function showHistory({ items, prometheus }) {
+  const link = /^https?:/.test(prometheus)
+    ? element("p", {}, element("a", { href: prometheus, rel: "noreferrer" }, "Longer times in Prometheus")) : null;
+  if (items.length < 2) {
+    const since = items.length ? ["Measured once since the service began, ", time(items[0].measuredAt), ". "] : ["Nothing is measured yet. "];
+    return show("history", element("p", { class: "soft" }, ...since, "What pods could not use of what is free is drawn from the second measurement on."), link);
+  }
+  const times = items.map((item) => Date.parse(item.measuredAt));
+  const [first, last] = [times[0], times[times.length - 1]];
+  const names = [...new Set(items.flatMap((item) => item.resources.map((resource) => resource.resource)))].slice(0, RESOURCES_DRAWN);
+  const ratio = (item, name) => item.resources.find((resource) => resource.resource === name)?.fragmentedRatio;
+  const highest = Math.max(0.01, ...items.flatMap((item) => names.map((name) => ratio(item, name) ?? 0)));
+  const top = [0.05, 0.1, 0.2, 0.5, 1].find((ceiling) => ceiling >= highest) ?? 1;
+  const x = (moment) => LEFT + (WIDTH - LEFT - 8) * (last > first ? (moment - first) / (last - first) : 0);
+  const y = (share) => HEIGHT - 22 - (HEIGHT - 34) * share / top;
+  const grid = [0, top / 2, top].map((share) => drawing("g", {},
+    drawing("line", { class: "grid", x1: LEFT, x2: WIDTH - 8, y1: y(share), y2: y(share) }),
+    drawing("text", { x: LEFT - 6, y: y(share) + 4, "text-anchor": "end" }, `${Math.round(1000 * share) / 10} %`)));
+  const lines = names.map((name, index) => drawing("polyline", { class: `line c${index}`,
+    points: items.flatMap((item, at) => ratio(item, name) === undefined ? [] : [`${x(times[at]).toFixed(1)},${y(ratio(item, name)).toFixed(1)}`]).join(" ") }));
+  const freeing = lastPlans.filter((plan) => plan.freedNodeCount && plan.completionTime
+    && Date.parse(plan.completionTime) >= first && Date.parse(plan.completionTime) <= last);
+  const marks = freeing.map((plan) => drawing("line", { class: "mark", x1: x(Date.parse(plan.completionTime)), x2: x(Date.parse(plan.completionTime)), y1: y(top), y2: y(0) },
+    drawing("title", {}, `${plan.name} freed ${count(plan.freedNodeCount, "node")}`)));
+  const clock = (moment) => new Date(moment).toLocaleTimeString(undefined, { timeStyle: "short" });
+  const now = items[items.length - 1];
+  const summary = `Fragmented from ${clock(first)} to ${clock(last)}, at last ${names.map((name) => `${name} ${percent(ratio(now, name) ?? 0)}`).join(", ")}; the table has the figures`;
+  const step = Math.ceil(items.length / 12);
+  const rows = items.filter((_, index) => (items.length - 1 - index) % step === 0).reverse();
+  show("history",
+    drawing("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": summary }, ...grid, ...marks, ...lines,
+      drawing("text", { x: LEFT, y: HEIGHT - 4 }, clock(first)), drawing("text", { x: WIDTH - 8, y: HEIGHT - 4, "text-anchor": "end" }, clock(last))),
+    element("ul", { class: "legend" }, ...names.map((name, index) => element("li", {}, drawing("svg", { viewBox: "0 0 28 8", "aria-hidden": "true" },
+      drawing("line", { class: `line c${index}`, x1: 0, x2: 28, y1: 4, y2: 4 })), name))),
+    element("p", { class: "soft" }, `What of each free resource a pod of the cluster could not use, on average, since the service began.${marks.length ? " Dotted: plans that freed nodes." : ""}`),
+    table("Fragmentation over time", ["measured", "#empty nodes", ...names.map((name) => `#${name}`)],
+      rows.map((item) => [time(item.measuredAt), `${item.emptyNodes} of ${item.nodes}`, ...names.map((name) => ratio(item, name) === undefined ? "" : `${(100 * ratio(item, name)).toFixed(1)} %`)])),
+    freeing.length ? table("Plans that freed nodes", ["plan", "over", "#freed"], freeing.map((plan) => [plan.name, time(plan.completionTime), plan.freedNodeCount])) : null,
+    link);
+}
+
 function showHeld(list) {
   const rows = list.items.map((held) => [
     `${held.namespace}/${held.name}`,
@@ -224,6 +283,7 @@ const PARTS = [
   ["plans", "/v1/plans?limit=50", showPlans],
   ["policies", "/v1/policies", showPolicies],
   ["fragmentation", "/v1/fragmentation", showFragmentation],
+  ["history", "/v1/fragmentation/history", showHistory],
   ["held", "/v1/reservations", showHeld],
 ];
 
