@@ -122,6 +122,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         "actions": ["Deny", "Audit"],
         "images": ["mirror.example/pause:1"],
         "nodeAnnotations": ["team.example/remove"],
+        "templateFields": ["newField"],
     },
     "networkPolicy": {
         "apiServerPorts": [7443],
