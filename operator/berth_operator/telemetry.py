@@ -3,6 +3,7 @@
 from typing import Final
 
 STARTED: Final = "operator started"
+START_WAITS: Final = "the start waits for an answer of the API server"
 DRAINING: Final = "stopping, answers reviews for a while"
 STOPPED: Final = "operator stopped"
 LEADING: Final = "lease held, acting"

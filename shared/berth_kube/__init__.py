@@ -83,7 +83,7 @@ from berth_kube.resources import (
     Resource,
     UnaddressableError,
 )
-from berth_kube.retries import NO_RETRIES, Repeatable, RetryPolicy, await_rights, is_missing_right
+from berth_kube.retries import NO_RETRIES, Backoff, Repeatable, RetryPolicy, await_rights, is_missing_right
 from berth_kube.reviews import Access, Subject, review_access, review_token
 from berth_kube.sightings import Sightings, Witness
 from berth_kube.surge import (
@@ -171,6 +171,7 @@ __all__ = [
     "Access",
     "AlreadyExistsError",
     "Around",
+    "Backoff",
     "Bookmark",
     "Call",
     "Changed",

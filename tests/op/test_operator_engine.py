@@ -11,7 +11,7 @@ import pytest
 from api_server_in_memory import ApiServerInMemory, error
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, SlotState
-from berth_kube.errors import ForbiddenError, ServerError
+from berth_kube.errors import ForbiddenError, InvalidObjectError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from berth_operator.reservation.act.webhook_registration import WebhookRegistration
 from berth_operator.reservation.actions import AssignSlot, Release
@@ -189,12 +189,15 @@ def test_a_beginning_or_a_changed_spec_is_tried_without_the_waits_of_earlier_fai
 def test_the_start_waits_for_the_rights_that_an_api_server_has_not_read_yet() -> None:
     api, clock = Closable(), FakeClock()
     missing = error(ForbiddenError, 'leases "berth-operator" is forbidden: User "berth-operator" cannot get resource')
-    api.faults = {"get leases berth-operator": missing, "get secrets berth-webhook-tls": error(ServerError, "so far")}
+    api.faults = {
+        "get leases berth-operator": missing,
+        "get secrets berth-webhook-tls": error(InvalidObjectError, "so far"),
+    }
     program = App(api.as_client(), OperatorSettings(health_port=0), clock)
 
     async def start() -> None:
         try:
-            with pytest.raises(ServerError, match="so far"):
+            with pytest.raises(InvalidObjectError, match="so far"):
                 await program.start()
         finally:
             await program.stop()

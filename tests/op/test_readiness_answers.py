@@ -10,7 +10,7 @@ import pytest
 
 from api_server_in_memory import ApiServerInMemory, error
 from berth_core.errors import InputError
-from berth_kube.errors import ServerError
+from berth_kube.errors import InvalidObjectError
 from berth_operator.runtime import app
 from berth_operator.runtime.app import App
 from berth_operator.runtime.loop_threads import LoopThread
@@ -19,7 +19,7 @@ from builders import FakeClock
 from health_port import PATIENCE_SECONDS, ask, ask_state
 from waiting import eventually
 
-CERTIFICATE_IS_REFUSED = {"get secrets berth-webhook-tls": error(ServerError, "so far")}
+CERTIFICATE_IS_REFUSED = {"get secrets berth-webhook-tls": error(InvalidObjectError, "so far")}
 INCOMPLETE = (
     "the cache is not complete: "
     "Reservations, placeholders, fences, owners, nodes, priority-classes, quotas, limit-ranges"
@@ -41,7 +41,7 @@ class Operator:
 
     def start(self) -> None:
         self.loop.start()
-        with pytest.raises(ServerError, match="so far"):
+        with pytest.raises(InvalidObjectError, match="so far"):
             asyncio.run(self.loop.run(self.program.start()))
 
     @property

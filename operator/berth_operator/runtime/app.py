@@ -1,21 +1,24 @@
 """The operator's parts, wired together, and their start and stop order."""
 
 import asyncio
+import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal
 
 import structlog
 
-from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation
+from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation, RetryableError
 from berth_kube import (
     LEASES,
     PRIORITY_CLASSES,
     RESERVATIONS,
+    Backoff,
     KubeClient,
     NotFoundError,
+    UntrustedServerError,
     await_rights,
     version_number,
 )
@@ -38,6 +41,7 @@ from berth_service.health import Answer, HealthServer
 _LOOP_SECONDS: Final = 10.0
 """Longer than a kubelet waits for a probe: the loop may be busy for a while with a long list."""
 _BEAT_SECONDS: Final = 1.0
+_START_AGAIN: Final = Backoff(first_seconds=0.5, longest_seconds=5.0)
 
 _LOG = structlog.get_logger(__name__)
 
@@ -97,7 +101,8 @@ class App:
     async def start(self) -> None:
         """Start everything once.
 
-        The order is: health port, certificate, webhook, servers of capabilities, cache, workers.
+        The order is: health port, certificate, webhook, servers of capabilities, cache, workers. While the API server
+        does not answer, it waits: only what no waiting changes is raised.
         """
         if self.has_started:
             return
@@ -112,12 +117,12 @@ class App:
         self._beat(self._kopf_loop)
         await asyncio.to_thread(self._health.start)
         await asyncio.to_thread(await_rights, self._clock, self._read_lease, self._list_priorities)
-        await asyncio.to_thread(self._keeper.refresh, self._clock.now())
+        await self._until_answered(lambda: self._keeper.refresh(self._clock.now()))
         self._webhook_loop.start()
         await self._webhook_loop.run(self._webhook.start())
         for capability in self._engine.capabilities:
             await capability.start()
-        await asyncio.to_thread(self._engine.start)
+        await self._until_answered(self._engine.start)
         self._renewal.start()
         for task in self._tasks:
             task.start()
@@ -129,6 +134,25 @@ class App:
                 telemetry.KEY_ADDRESS: self._health.address,
             },
         )
+
+    async def _until_answered(self, step: Callable[[], object]) -> None:
+        """Carry out a step of the start, again and again while the API server does not answer it.
+
+        Another server than the configured one stays another.
+        """
+        for failures in itertools.count(1):
+            try:
+                await asyncio.to_thread(step)
+            except UntrustedServerError:
+                raise
+            except RetryableError as error:
+                wait_seconds = _START_AGAIN.wait_seconds(failures)
+                _LOG.warning(
+                    telemetry.START_WAITS, **{telemetry.KEY_ERROR: str(error), telemetry.KEY_SECONDS: wait_seconds}
+                )
+                await asyncio.sleep(wait_seconds)
+            else:
+                return
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         """Record again and again that kopf's loop works: the Lease is renewed only while it does."""

@@ -176,7 +176,7 @@ class Controller:
     def start(self) -> None:
         """Fill the cache and start the threads.
 
-        Raises what the first lists raise.
+        Raises what the first lists raise, and may be called again after a `RetryableError`.
         """
         self._lease.look()
         self._list_reservations()

@@ -199,9 +199,11 @@ class Informers:
             event.set()
 
     def start(self) -> None:
+        """Start what was not started yet."""
         for kind, informer in self._informers.items():
-            informer.start()
-            self._started.append(kind)
+            if kind not in self._started:
+                informer.start()
+                self._started.append(kind)
 
     def count_pods(self) -> None:
         """Count the pods of each node from the first live Reservation on: no hand-over comes without one."""
