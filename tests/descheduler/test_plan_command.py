@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from berth_core.clock import SystemClock
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cli.main import run
 from builders import as_api, disruption_budget, list_file, node, owner, pod, workload
@@ -74,6 +75,29 @@ def test_every_pod_that_stays_is_named_with_its_reason_where_that_is_asked_for(c
             "also": [],
         }
     ]
+
+
+class ClockWhileReading(SystemClock):
+    """A clock that is still but for the reading of the snapshot, which takes so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._readings = iter((0.0,))
+        self._seconds = seconds
+
+    def monotonic(self) -> float:
+        return next(self._readings, self._seconds)
+
+
+@pytest.mark.parametrize(("reading_seconds", "want_out_of_time"), [(9.0, False), (9.9, True), (30.0, True)])
+def test_the_time_limit_counts_from_the_start_of_the_command(
+    reading_seconds: float, *, want_out_of_time: bool, capsys: Captured, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ClockWhileReading(reading_seconds)
+    monkeypatch.setattr("berth_descheduler.cli.plan.SystemClock", lambda: clock)
+
+    found = plan_json(capsys, "--snapshot", file, "--strategy", "consolidate", "--time-limit", "10")
+
+    assert found["outOfTime"] is want_out_of_time
 
 
 def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:

@@ -1,6 +1,7 @@
 """A time limit that is over before the search has begun still leaves what a simple pass finds."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -13,7 +14,10 @@ from berth_core.labels import TEMPLATE_HASH_LABEL
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.framework.refusals import RefusedKind
-from berth_descheduler.planner import Plan, plan, plan_surges
+from berth_descheduler.goals.free_nodes.consolidate import Consolidate
+from berth_descheduler.planner import NodeIndex, Plan, PodIndex, Problem, State, plan, plan_surges
+from berth_descheduler.planner.problem import SPARED, find_sources
+from berth_descheduler.planner.solver import Filled, draining
 from builders import disruption_budget, node, owner, pod
 from planner.clusters import api_items, consolidating, making_room, moves_of
 from planner.random_clusters import clusters
@@ -93,6 +97,41 @@ def test_more_time_never_makes_a_plan_worse(kind: str, nodes: int, seed: int) ->
         results.append((quality.reached, -quality.moves))
     assert results == sorted(results)
     assert results[0] < results[-1], "time makes a difference at all"
+
+
+class SecondsByWork:
+    """A deadline by how often pods were tried to place: a second each."""
+
+    def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds_left = seconds
+        fill = draining.fill
+
+        def filling(*given: Any, **named: Any) -> Filled:  # noqa: ANN401 - as `fill` is called
+            self.seconds_left -= 1
+            return fill(*given, **named)
+
+        monkeypatch.setattr(draining, "fill", filling)
+
+    def remaining_seconds(self) -> float:
+        return max(0.0, self.seconds_left)
+
+
+@pytest.mark.parametrize("seconds", [1.5, 2.5, 3.9])
+def test_no_trial_begins_for_which_there_is_too_little_time(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = family("mixed", 10, 0)
+    deadline = SecondsByWork(seconds, monkeypatch)
+    problem = Problem.from_snapshot(snapshot, consolidating(exact=False))
+
+    Consolidate(deadline).propose(problem, State(problem.cluster))
+
+    assert 0 < deadline.seconds_left < 1.0
+
+
+def test_which_nodes_may_be_emptied_is_found_out_once() -> None:
+    problem = Problem.from_snapshot(half_empty(4), consolidating())
+
+    assert find_sources(problem) is find_sources(problem)
+    assert find_sources(problem.keeping({PodIndex(0): SPARED})).refusals.keys() == {NodeIndex(0)}
 
 
 class OneClock:

@@ -28,6 +28,7 @@ from berth_core import (
     InputError,
     MigrationPlan,
     MoveMethod,
+    NoDeadline,
     Snapshot,
     SnapshotKind,
     SystemClock,
@@ -106,6 +107,8 @@ from berth_service.extras import Extra, require
 from berth_service.process import collect_garbage_rarely, interrupt_on_signals
 
 _FAILED: Final = 1
+_FOR_OUTPUT: Final = 0.02
+"""The part of `--time-limit` that is left to write the plan."""
 
 _snapshot_option = click.option(
     "--snapshot",
@@ -154,6 +157,7 @@ def plan_command(
 
     Exit code 1 if a rehearsal differed from the plan.
     """
+    began_seconds = SystemClock().monotonic()
     collect_garbage_rarely()
     if options["rehearse"]:
         require(Extra.DEMO, "--rehearse")
@@ -164,7 +168,8 @@ def plan_command(
         with working("reading the cluster"):
             read = source.read(options["namespace"], settings.plugins.reads)
         with working("planning"):
-            proposed_plan = _plan(read, settings, source if moves is MoveMethod.SURGE else None)
+            deadline = _deadline_since(began_seconds, settings)
+            proposed_plan = _plan(read, settings, source if moves is MoveMethod.SURGE else None, deadline)
         deployments = _read_deployments(read, source) if options["rehearse"] and proposed_plan.moves else None
     if report is not None:
         cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"
@@ -243,9 +248,18 @@ def _reading(
         yield LiveCluster(client)
 
 
-def _plan(read: Snapshot, settings: PlannerSettings, source: PlanSource | None) -> Plan:
+def _deadline_since(began_seconds: float, settings: PlannerSettings) -> Deadline:
+    """Return a deadline that counts from when the command began, and leaves a part of the time for its output."""
+    clock, limit_seconds = SystemClock(), settings.search.time_limit_seconds
+    if limit_seconds is None:
+        return NoDeadline()
+    seconds_used = clock.monotonic() - began_seconds
+    return ClockDeadline(clock, max(0.0, (1 - _FOR_OUTPUT) * limit_seconds - seconds_used))
+
+
+def _plan(read: Snapshot, settings: PlannerSettings, source: PlanSource | None, deadline: Deadline) -> Plan:
     """Plan as a run does, and find what holds the plan back; without a source all pods are evicted first."""
-    deadline, plan_input = ClockDeadline(SystemClock(), settings.search.time_limit_seconds), PlanInput(read, settings)
+    plan_input = PlanInput(read, settings)
     proposed_plan = _plan_once(plan_input, source, deadline)
     restrictions = find_restrictions(
         plan_input, proposed_plan, lambda plan_input_again: _plan_once(plan_input_again, source, deadline), deadline

@@ -358,7 +358,8 @@ def _search_options() -> tuple[Callable[[F], F], ...]:
             default="60",
             show_default=True,
             metavar="SECONDS",
-            help="End the search after this long, or none; mostly it ends sooner, and then time decides nothing.",
+            help="End the search after this long, or none; mostly it ends sooner, and then time decides nothing. "
+            "`berth plan` counts from its start to its output.",
         ),
         click.option(
             "--exact/--no-exact",

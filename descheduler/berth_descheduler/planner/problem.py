@@ -299,6 +299,11 @@ class Problem:
         """Return whether rules wish some nodes filled before others."""
         return any(self.target_ranks)
 
+    @cached_property
+    def sources(self) -> "Sources":
+        """Return which nodes may be drained, and why not the others."""
+        return _find_sources(self)
+
     @property
     def budgets(self) -> DisruptionBudgets:
         """Return the disruption budgets of the cluster."""
@@ -510,7 +515,11 @@ class Sources:
 
 
 def find_sources(problem: Problem) -> Sources:
-    """Return which nodes may be drained, and why not the others."""
+    """Return which nodes may be drained, and why not the others; each problem finds it out once."""
+    return problem.sources
+
+
+def _find_sources(problem: Problem) -> Sources:
     refusals: dict[NodeIndex, Refusal] = {}
     pods_of: dict[NodeIndex, tuple[PodIndex, ...]] = {}
     to_take_from, empty_nodes = [], []

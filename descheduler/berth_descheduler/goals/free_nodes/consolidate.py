@@ -47,7 +47,7 @@ _DETOURS: Final = 20
 _SIZE_BITS: Final = 24
 """Sizes that differ in less than this are alike where nodes are compared."""
 
-_FOR_ORDER: Final = 0.1
+_FOR_ORDER: Final = 0.05
 """The part of the time that is left for an order where the moves of what is found have none."""
 
 _DIRECTLY: Final = FillLimits(most_ejected=0)

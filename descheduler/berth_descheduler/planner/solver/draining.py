@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from berth_core import Deadline, is_over
+from berth_core import Deadline
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.problem import Problem, Sources
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
@@ -177,6 +177,9 @@ class DrainSearch:
         self._room_cost = np.zeros(len(candidates.nodes))
         """What the room of each candidate counts for, in moves."""
 
+        self._trial_seconds = 0.0
+        """How long the last trial took."""
+
         self._incomplete = 0
         self._least_left = 1 << 62
         self._failed: Counter[tuple[NodeIndex, ...]] = Counter()
@@ -232,11 +235,11 @@ class DrainSearch:
         for turn in range(_ROUNDS):
             if target < 1 or idle > self._patience or self._is_perfect():
                 return
-            if is_over(self._limits.deadline):
+            if self._has_no_time_for_a_trial():
                 self.out_of_time = True
                 return
             chosen = self._choose(target)
-            trial = self._try(chosen)
+            trial = self._try_timed(chosen)
             good = trial.filled.complete and self._within_budget(trial)
             idle += 1
             if good and self._keep(trial):
@@ -256,6 +259,19 @@ class DrainSearch:
             self._penalize_infeasible(np.setdiff1d(chosen, trial.nodes))
             last_trial = trial.nodes, trial.moves
             target = self._next_target(trial, len(chosen), good=good)
+
+    def _has_no_time_for_a_trial(self) -> bool:
+        """Return whether less time is left than the last trial took: one that has begun is carried through."""
+        seconds_left = self._limits.deadline.remaining_seconds()
+        return seconds_left is not None and seconds_left <= self._trial_seconds
+
+    def _try_timed(self, chosen: Ints) -> Draining:
+        """Return the draining of some nodes, and note how long it took."""
+        began = self._limits.deadline.remaining_seconds()
+        trial = self._try(chosen)
+        ended = self._limits.deadline.remaining_seconds()
+        self._trial_seconds = 0.0 if began is None or ended is None else began - ended
+        return trial
 
     @property
     def _best(self) -> Draining | None:
