@@ -59,6 +59,7 @@ _POLICY_VALUES: Final[dict[str, str | bool | list[str]]] = {
     "EVICTIONS": True,
     "NODE_ANNOTATIONS": ["cluster-autoscaler.kubernetes.io/scale-down-disabled"],
     "TEMPLATE_FIELDS": [],
+    "RESERVATIONS_WITHOUT_OWNERS": True,
 }
 """Values that the chart fills in; a sandbox's operator listens on a port of its own choice."""
 

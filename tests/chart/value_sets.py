@@ -123,6 +123,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         "images": ["mirror.example/pause:1"],
         "nodeAnnotations": ["team.example/remove"],
         "templateFields": ["newField"],
+        "reservationsWithoutOwners": True,
     },
     "networkPolicy": {
         "apiServerPorts": [7443],

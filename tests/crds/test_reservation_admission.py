@@ -101,6 +101,8 @@ def test_the_reservations_of_the_pages_are_admitted_as_they_stand(api: PlainApi)
 
 
 GOOD: Final[dict[str, list[Change]]] = {
+    "no owners yet": [(("owners",), ABSENT)],
+    "an empty list of owners": [(("owners",), [])],
     "without minAvailable, queue, scheduler and ttl": [
         (("minAvailable",), ABSENT),
         (("queue",), ABSENT),
@@ -187,8 +189,6 @@ BAD: Final[dict[str, tuple[list[Change], str]]] = {
         [(("ttl",), ABSENT), (("expires",), "2030-01-01T12:00:00")],
         "spec.expires in body must be of type date-time",
     ),
-    "no owners": ([(("owners",), ABSENT)], "a Reservation needs owners: without one no pod could take its place"),
-    "an empty list of owners": ([(("owners",), [])], "a Reservation needs owners"),
     "a Deployment by its uid alone": (
         [(OWNER, {"object": {"kind": "Deployment", "uid": "6c5a"}})],
         "a Deployment needs a name: no pod shows the uid of its Deployment",
@@ -411,8 +411,8 @@ IMMUTABLE: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "no queue": ({"queue": REMOVED}, "queue is immutable"),
     "a higher minAvailable": ({"minAvailable": 3}, "minAvailable may only be lowered"),
     "no minAvailable": ({"minAvailable": REMOVED}, "minAvailable may only be lowered"),
-    "another owner": ({"owners": [{"object": {"uid": "a"}}]}, "owners are immutable"),
-    "no owners": ({"owners": REMOVED}, "owners are immutable"),
+    "another owner": ({"owners": [{"object": {"uid": "a"}}]}, "owners are immutable once there are any"),
+    "no owners": ({"owners": REMOVED}, "owners are immutable once there are any"),
     "other tasks": ({"tasks": good()["spec"]["tasks"][:1], "minAvailable": 3}, "tasks are immutable"),
 }
 

@@ -291,10 +291,6 @@ SENTENCES = {
         seen=observe(place(slot(SlotState.LOST, message="node node-a is gone", reason=R.NODE_LOST.value))),
         want=(P.FAILED, R.NODE_LOST, "slot web/0: node node-a is gone"),
     ),
-    "nobody is its owner": Told(
-        seen=observe(place(owners=[])),
-        want=(P.FAILED, R.INVALID, "spec.owners is empty: without an owner no pod could take its place"),
-    ),
     "one of its owners is elsewhere": Told(
         seen=observe(place(owners=[object_owner(namespace="default"), object_owner(namespace="kube-system")])),
         want=(

@@ -20,9 +20,6 @@ _MOST_BYTES_OF_ALL: Final = 32 * 1024 * 1024
 
 def refuse(reservation: Reservation) -> Verdict | None:
     """Return why a Reservation can never be carried out as written."""
-    if not reservation.spec.owners:
-        text = "spec.owners is empty: without an owner no pod could take its place"
-        return Verdict(ReservationReason.INVALID, text)
     home = reservation.metadata.namespace
     for number, owner in enumerate(reservation.spec.owners):
         foreign = owner.object.namespace if owner.object else ""

@@ -27,7 +27,7 @@ class OwnerIndex:
             self.put(reservation)
 
     def put(self, reservation: Reservation) -> None:
-        """Add a version of a Reservation; its owners never change."""
+        """Add a version of a Reservation; owners change once at most, from none."""
         for owner_mark in _marks_of(reservation):
             self._by_mark.setdefault(owner_mark, {})[reservation.metadata.uid] = reservation
 
