@@ -154,6 +154,8 @@ class LentFence(StrEnum):
     """Preemptable pods, which prefer the node."""
     CLOSED = "lent-closed"
     """Nothing."""
+    WITHOUT_ZONE = "lent-without-zone"
+    """Nothing either: the label names no zone. There are no times by which pods would leave."""
 
 
 def is_lent_fence(pod: Pod) -> bool:

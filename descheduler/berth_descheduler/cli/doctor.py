@@ -320,7 +320,7 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
     ),
     Invariant.ZONE_UNKNOWN: Advice(
         what="A node's label names a RevocableZone that does not exist.",
-        why="The node is open to all pods at all times, and nothing empties it; plans move no pod there.",
+        why="While there is any zone, only pods of DaemonSets may come. Nothing empties the node, or moves pods there.",
         to_do="Make the zone, or mend or take off the label:",
         command="kubectl label node {name} volcano.sh/revocable-zone-",
     ),

@@ -19,6 +19,7 @@ from berth_core import (
     PREEMPTABLE_LABEL,
     REVOCABLE_ZONE_LABEL,
     BerthError,
+    LentFence,
     ObjectMeta,
     ObjectReference,
     Pod,
@@ -40,7 +41,7 @@ from berth_operator.capabilities.zones.rule import ZoneRule
 from berth_operator.capabilities.zones.store import ZONE, ZoneStore
 from berth_operator.reservation.act.context import WITHOUT_NODE, Context, require_lease, write_status
 from berth_operator.reservation.act.events import RecordedEvent
-from berth_operator.reservation.act.fences import label_oldest
+from berth_operator.reservation.act.fences import kind_of_fence, label_oldest
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.runtime.capability import Capability, Kernel
 from berth_operator.runtime.workqueue import Key, KeyKind
@@ -135,8 +136,11 @@ def list_zones(client: KubeClient, cache: Cache, store: ZoneStore) -> None:
     store.queue_all()
     names = {zone.metadata.name for zone in zones}
     nodes = (node.metadata for node in cache.nodes()) if zones else ()
-    lent_nodes = {meta.name for meta in nodes if meta.labels.get(REVOCABLE_ZONE_LABEL) in names}
-    store.queue_nodes({pod.spec.node_name for pod in store.fences.all()} - lent_nodes)
+    label_by_node = {meta.name: label for meta in nodes if (label := meta.labels.get(REVOCABLE_ZONE_LABEL))}
+    without_zone = {node for node, label in label_by_node.items() if label not in names}
+    kinds = {pod.spec.node_name: kind_of_fence(pod) for pod in store.fences.all()}
+    without_fence = {node for node in without_zone if kinds.get(node) != LentFence.WITHOUT_ZONE}
+    store.queue_nodes((kinds.keys() - label_by_node.keys()) | without_fence)
 
 
 class Zones(Capability):

@@ -59,18 +59,28 @@ class LentFences:
         self._settings = context.settings.placeholders
 
     def wanted(self, node: str, now: datetime) -> LentFence | None:
-        """Return the fence that a node should have, None for a node that is not lent."""
-        zone = self._zone_of(node) if self._store.all() else None
-        return lent_fence(zone, now) if zone is not None and not zone.metadata.deletion_timestamp else None
+        """Return the fence that a node should have, None for a node that is not lent.
+
+        A label that names no zone keeps pods off, as Volcano's plugin does, while there is any zone.
+        """
+        if not self._store.all() or not self._label_of(node):
+            return None
+        zone = self._zone_of(node)
+        if zone is None:
+            return LentFence.WITHOUT_ZONE
+        return None if zone.metadata.deletion_timestamp else lent_fence(zone, now)
 
     def refused(self, nodes: Iterable[str], now: datetime) -> set[str]:
         """Return the nodes whose fence admission gave requests a moment ago."""
         pause = timedelta(seconds=_ADMISSION_PAUSE_SECONDS)
         return {node for node in nodes if node in self._refused and now - self._refused[node] < pause}
 
-    def _zone_of(self, node: str) -> RevocableZone | None:
+    def _label_of(self, node: str) -> str:
         known_node = self._cache.node(node)
-        label = known_node.metadata.labels.get(REVOCABLE_ZONE_LABEL) if known_node is not None else None
+        return known_node.metadata.labels.get(REVOCABLE_ZONE_LABEL, "") if known_node is not None else ""
+
+    def _zone_of(self, node: str) -> RevocableZone | None:
+        label = self._label_of(node)
         return self._store.named(label) if label else None
 
     def standing(self, zone: RevocableZone, nodes: Iterable[str], now: datetime) -> dict[str, bool]:

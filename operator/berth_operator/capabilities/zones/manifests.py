@@ -24,10 +24,10 @@ def build_lent_fence(
     The fence of an open node prefers preemptable pods beside it, as schedulers score a node by what its pods prefer.
     """
     labels = {STANDING_FENCE_LABEL: kind.value}
-    kept_off = _NOT_OF_DAEMONS if kind is LentFence.CLOSED else _NOT_PREEMPTABLE
+    kept_off = _NOT_PREEMPTABLE if kind is LentFence.OPEN else _NOT_OF_DAEMONS
     body = build_fence_against(node, name, labels, kept_off, seconds=seconds, settings=settings)
     body["metadata"]["annotations"] = dict(notes)
-    if kind is LentFence.CLOSED:
+    if kind is not LentFence.OPEN:
         return body
     terms = [on_same_node((expression,)) | {"namespaceSelector": {}} for expression in _PREEMPTABLE]
     preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]

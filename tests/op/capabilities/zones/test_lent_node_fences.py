@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from api_server_in_memory import error
-from berth_core import PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, ObjectMeta, RevocableZone
+from berth_core import PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, ObjectMeta, RevocableZone, closed_fences
 from berth_core.objects import Pod
 from berth_core.schedules import ZoneSchedule
 from berth_kube.errors import NotFoundError
@@ -152,6 +152,31 @@ def test_a_deleted_zone_and_a_label_that_is_taken_off_take_the_fences_with_them(
     assert Key(KeyKind.NODE, "node-a") in harness.queued
     harness.zones.fences.reconcile("node-a", at(1))
     assert fences(harness) == []
+
+
+def test_a_label_that_names_no_zone_keeps_pods_off_while_there_is_a_zone(harness: ZoneHarness) -> None:
+    lend(harness, "node-b", zone="rz2")
+    lend(harness, "node-a")
+    harness.api.delete(REVOCABLE_ZONES, "rz2")
+    live_at(harness, at(1))
+    assert fences(harness) == [("node-a", "lent-open"), ("node-b", "lent-without-zone")]
+    fence = next(
+        pod
+        for pod in harness.api.list(PODS, namespace="berth-system", type=Pod).items
+        if pod.spec.node_name == "node-b"
+    )
+    assert closed_fences([fence], "berth-system") == {}, "what is there has no time at which it leaves"
+
+    lend(harness, zone="rz2")
+    live_at(harness, at(1))
+    assert fences(harness) == [("node-a", "lent-open"), ("node-b", "lent-open")]
+    for name in ("rz1", "rz2"):
+        harness.zones.store.remove(f"uid-{name}")
+        harness.api.delete(REVOCABLE_ZONES, name)
+    harness.zones.refresh()
+    for key in dict.fromkeys(harness.queued):
+        harness.zones.reconcile(key)
+    assert fences(harness) == [], "without any zone nothing of this runs"
 
 
 def test_nothing_is_taken_off_before_the_zones_are_known(harness: ZoneHarness) -> None:
