@@ -133,6 +133,8 @@ _SHORTENED_FROM: Final = 10**24
 _BINARY_UNITS: Final = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _DECIMAL_UNITS: Final = (("G", 10**9), ("M", 10**6))
 _MILLI: Final = 1_000
+_LONGEST_EXACT: Final = 7
+"""Characters of a quantity that is easily read, such as 16384Mi."""
 
 
 class ResourceAmounts:
@@ -302,11 +304,27 @@ def format_amount(name: str, amount: int) -> str:
     """Return the amount of one resource as the shortest usual quantity."""
     if name == CPU:
         return f"{amount}m" if amount % _MILLI else str(amount // _MILLI)
-    if amount and (name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(HUGE_PAGES_PREFIX)):
+    if amount and _is_in_bytes(name):
         for unit, size in _BINARY_UNITS:
             if amount % size == 0:
                 return f"{amount // size}{unit}"
     return str(amount)
+
+
+def amount_in_words(name: str, amount: int) -> str:
+    """Return the amount of one resource for a sentence, in a unit that people write.
+
+    Bytes that make no short quantity, as of a share of a cluster, are rounded: `about 6.4Gi`.
+    """
+    exact = _decimal(amount, format_amount(name, amount))
+    if len(exact) <= _LONGEST_EXACT or not _is_in_bytes(name):
+        return exact
+    unit, size = next(((unit, size) for unit, size in _BINARY_UNITS if abs(amount) >= size), ("", 1))
+    return f"about {f'{amount / size:.2f}'.rstrip('0').rstrip('.')}{unit}"
+
+
+def _is_in_bytes(name: str) -> bool:
+    return name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(HUGE_PAGES_PREFIX)
 
 
 def _amount(name: str, raw: RawQuantity) -> int:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.errors import InputError
-from berth_core.resources import QuantityError, ResourceAmounts
+from berth_core.resources import QuantityError, ResourceAmounts, amount_in_words
 
 NAMES = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu")
 INTEGERS = st.dictionaries(st.sampled_from(NAMES), st.integers(-(2**70), 2**70))
@@ -109,6 +109,26 @@ READINGS = {
     "counts never get a binary unit": Reading({"pods": "1024"}, {"pods": 1024}, {"pods": "1024"}),
     "a large decimal stays exact": Reading({"memory": "10E"}, {"memory": 10**19}, {"memory": "9765625000000000Ki"}),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "want"),
+    [
+        ("memory", 64 << 30, "64Gi"),
+        ("memory", 6553 << 20, "6553Mi"),
+        ("memory", (64 << 30) // 10, "about 6.4Gi"),
+        ("memory", 32780708 << 10, "about 31.26Gi"),
+        ("memory", 1_500_000_000, "1500M"),
+        ("memory", 1025, "1025"),
+        ("memory", 0, "0"),
+        ("ephemeral-storage", (1 << 40) + 1, "about 1024Gi"),
+        ("hugepages-2Mi", 4 << 20, "4Mi"),
+        ("cpu", 1_234_567, "1234567m"),
+        ("pods", 123_456_789, "123456789"),
+    ],
+)
+def test_amounts_are_said_in_a_unit_that_people_write(name: str, amount: int, want: str) -> None:
+    assert amount_in_words(name, amount) == want
 
 
 @pytest.mark.parametrize("case", READINGS.values(), ids=READINGS.keys())

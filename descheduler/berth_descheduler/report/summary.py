@@ -11,12 +11,13 @@ from berth_core import (
     CPU,
     MEMORY,
     Predicted,
+    amount_in_words,
     count,
     first_few,
-    format_amount,
     kubectl_command,
     parse_quantity,
     percent,
+    readable_quantities,
     span_in_words,
 )
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
@@ -172,11 +173,11 @@ def compare_states(plan: Plan, states: Sequence[Fragmentation]) -> tuple[tuple[s
         rows.append(
             (
                 f"largest free {resource}",
-                [format_amount(resource, max(0, state.largest_free(resource))) for state in states],
+                [amount_in_words(resource, max(0, state.largest_free(resource))) for state in states],
             )
         )
     for shape in plan.before.usual_shapes:
-        shape_text = ", ".join(f"{name} {amount}" for name, amount in shape.to_quantities().items())
+        shape_text = ", ".join(f"{name} {amount}" for name, amount in readable_quantities(shape).items())
         rows.append((f"room for pods of {shape_text}", [str(state.fits(shape)) for state in states]))
     return tuple((label, tuple(texts)) for label, texts in rows)
 

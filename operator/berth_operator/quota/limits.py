@@ -15,8 +15,8 @@ from berth_core import (
     Slot,
     SlotState,
     Toleration,
+    amount_in_words,
     effective_requests,
-    format_amount,
     read_percentage,
     why_not_whole,
 )
@@ -263,7 +263,9 @@ def why_over_limit(whose: str, limit: NamespaceLimit, held: Holding, asked: Hold
         for allowed, of_share in _bounds(name, limit, cluster):
             if amounts_together.get(name) > allowed:
                 spare = max(0, allowed - held.requests.get(name))
-                may_hold, is_left, is_asked = (format_amount(name, amount) for amount in (allowed, spare, amount_asked))
+                may_hold, is_left, is_asked = (
+                    amount_in_words(name, amount) for amount in (allowed, spare, amount_asked)
+                )
                 return (
                     f"{subject} {may_hold} of {name} together{of_share}, {is_left} is left and {is_asked} is asked for "
                     f"(limit {SHARE if of_share else name})"
@@ -276,5 +278,7 @@ def _bounds(name: str, limit: NamespaceLimit, cluster: ResourceAmounts) -> list[
     bounds = [(limit.amounts[name], "")] if name in limit.amounts else []
     if limit.share_percent is not None and cluster.get(name):
         share = int(cluster.get(name) * limit.share_percent / _WHOLE_PERCENT)
-        bounds.append((share, f", {limit.share_percent:g} % of the cluster's {format_amount(name, cluster.get(name))}"))
+        bounds.append(
+            (share, f", {limit.share_percent:g} % of the cluster's {amount_in_words(name, cluster.get(name))}")
+        )
     return bounds

@@ -24,6 +24,7 @@ from berth_core import (
     format_timestamp,
     is_expired,
     parse_timestamp,
+    readable_quantities,
 )
 from berth_operator.reservation.conditions import compute_conditions
 from berth_operator.reservation.nodes_to_survey import node_to_come
@@ -74,9 +75,9 @@ def compute_status(
         failed=counts[SlotState.LOST],
         conditions=compute_conditions(seen, state, is_available=_is_available(seen, state, counts), now=now),
         current_owner=next((slot.owner for slot in reversed(slots) if slot.owner is not None), None),
-        allocatable=_amounts(views, slots, frozenset(SlotState)).to_quantities(),
-        held=_amounts(views, slots, _ON_OFFER).to_quantities(),
-        allocated=_amounts(views, slots, {SlotState.TAKEN}).to_quantities(),
+        allocatable=readable_quantities(_amounts(views, slots, frozenset(SlotState))),
+        held=readable_quantities(_amounts(views, slots, _ON_OFFER)),
+        allocated=readable_quantities(_amounts(views, slots, {SlotState.TAKEN})),
         slots=slots,
         expires_at=format_timestamp(expiry) if expiry else None,
         observed_generation=reservation.metadata.generation,

@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from berth_core import Reservation, ReservationReason, ReservationTask, effective_requests
+from berth_core import Reservation, ReservationReason, ReservationTask, effective_requests, readable_quantities
 from berth_operator.reservation.manifests import constraint_bytes, required_terms
 from berth_operator.reservation.observation import Verdict
 
@@ -72,7 +72,7 @@ def _refuse_first(reservation: Reservation, why: Callable[[str, ReservationTask]
 
 def _why_requests_are_odd(path: str, task: ReservationTask) -> str:
     requests = effective_requests(task.template.spec)
-    requested = ", ".join(f"{resource} {amount}" for resource, amount in requests.to_quantities().items())
+    requested = ", ".join(f"{resource} {amount}" for resource, amount in readable_quantities(requests).items())
     if requested and task.requests_nothing:
         return f"{path}.requestsNothing is true, but the template of task {task.name} requests {requested}: drop either"
     if requested or task.requests_nothing:

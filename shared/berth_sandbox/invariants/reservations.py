@@ -31,6 +31,7 @@ from berth_core import (
     expires_at,
     format_timestamp,
     parse_timestamp,
+    readable_quantities,
     untolerated_taint,
 )
 from berth_sandbox.invariants.state import ClusterState, Invariant, Violation
@@ -191,9 +192,9 @@ def _wrong_amounts(reservation: Reservation) -> Iterator[str]:
         ("allocated", reservation.status.allocated, {SlotState.TAKEN}),
     ):
         slots = (slot for slot in reservation.status.slots if slot.state in states)
-        total = ResourceAmounts.total([requests[slot.task] for slot in slots]).to_quantities()
-        if claimed != total:
-            yield f"{field} is {claimed}, not {total}"
+        total = ResourceAmounts.total([requests[slot.task] for slot in slots])
+        if ResourceAmounts.from_quantities(claimed) != total:
+            yield f"{field} is {claimed}, not {readable_quantities(total)}"
 
 
 def _wrong_conditions(reservation: Reservation) -> Iterator[str]:

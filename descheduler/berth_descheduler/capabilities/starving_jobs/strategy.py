@@ -24,10 +24,10 @@ from berth_core import (
     Room,
     RoomSlot,
     Snapshot,
+    amount_in_words,
     count,
     fenced_nodes,
     first_few,
-    format_amount,
     format_duration,
     reservation_for,
     share_of_nodes,
@@ -514,8 +514,8 @@ class NodeChoice:
         for name, column in self._cluster.column.items():
             largest_amount = max((row[column] for row in rows), default=0)
             if needs[column] > largest_amount:
-                amounts = f"{name} {format_amount(name, needs[column])}, and no node has more than"
-                text = f"pod {pod.key} requests {amounts} {format_amount(name, max(0, largest_amount))} for such pods"
+                amounts = f"{name} {amount_in_words(name, needs[column])}, and no node has more than"
+                text = f"pod {pod.key} requests {amounts} {amount_in_words(name, max(0, largest_amount))} for such pods"
                 return Refusal(RefusalReason.LARGER_THAN_ANY_NODE, text, resource=name)
         text = f"no node has all at once that pod {pod.key} requests"
         return Refusal(RefusalReason.LARGER_THAN_ANY_NODE, text)

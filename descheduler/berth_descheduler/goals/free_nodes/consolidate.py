@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from berth_core import PODS, Deadline, EarlierDeadline, NoDeadline, Pod, Snapshot, is_over
+from berth_core import PODS, Deadline, EarlierDeadline, NoDeadline, Pod, Snapshot, is_over, readable_quantities
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.goals.free_nodes.ordered_sets import OrderedSets
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, Prover, Quality, State
@@ -560,7 +560,7 @@ class _Reasons:
         return refusing.summary(text, self._blockers)
 
     def _asked(self, pod: PodIndex) -> str:
-        amounts = self._problem.cluster.amounts_of(pod).to_quantities()
+        amounts = readable_quantities(self._problem.cluster.amounts_of(pod))
         requested = ", ".join(f"{name} {amount}" for name, amount in amounts.items() if name != PODS)
         return f"asks for {requested or 'no resources'}:"
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from berth_core import Pod, Snapshot, count
+from berth_core import Pod, Snapshot, count, readable_quantities
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, State, Thresholds
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
@@ -304,7 +304,7 @@ class _ThresholdRun:
             refusing.count(target, self._state.refusal(pod, target) or _ABOVE_PROTECTION)
         if not refusing:
             return Refusal(RefusalReason.NO_TARGET, "no node lies between the defragment and the protection thresholds")
-        request = self._problem.cluster.classes[class_index].amounts.to_quantities()
+        request = readable_quantities(self._problem.cluster.classes[class_index].amounts)
         requested = ", ".join(f"{name} {amount}" for name, amount in request.items()) or "no resources"
         text = f"no target takes a pod of {requested}: {refusing.in_words()}"
         self._why_kept[class_index] = refusing.summary(text, Blockers(self._state))

@@ -21,6 +21,7 @@ from berth_core import (
     QueueUse,
     Reservation,
     ResourceAmounts,
+    amount_in_words,
     choose_namespaces,
     count,
     first_few,
@@ -515,14 +516,11 @@ def _beyond(queue: Queue, seen: _Outcome, named: Iterable[str]) -> ResourceAmoun
 
 
 def _left(guarantee: ResourceAmounts, free: ResourceAmounts, name: str) -> str:
-    amount_left = readable_quantities(ResourceAmounts({name: max(0, free[name])})).get(name, "0")
-    return f"{amount_left} left for {readable_quantities(guarantee)[name]}"
+    return f"{amount_in_words(name, max(0, free[name]))} left for {amount_in_words(name, guarantee[name])}"
 
 
 def _amounts(amounts: ResourceAmounts) -> str:
-    return (
-        ", ".join(f"{quantity} {resource}" for resource, quantity in readable_quantities(amounts).items()) or "nothing"
-    )
+    return ", ".join(f"{amount_in_words(name, amount)} {name}" for name, amount in amounts.items()) or "nothing"
 
 
 def _condition(status: str, reason: QueueReason, message: str) -> Condition:

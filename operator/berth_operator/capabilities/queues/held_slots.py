@@ -39,6 +39,7 @@ from berth_core import (
     ReservationSpec,
     ResourceAmounts,
     SlotState,
+    amount_in_words,
     count,
     effective_requests,
     format_timestamp,
@@ -47,7 +48,6 @@ from berth_core import (
     queue_slot_number,
     read_timestamp,
     readable_label,
-    readable_quantities,
     template_matches,
 )
 from berth_core.decoding import convert
@@ -555,7 +555,7 @@ def _holds(need: _Need) -> Verdict:
     if lacks := [resource for resource in need.guarantee if not need.of_slot[resource]]:
         return ("False", QueueReason.SHAPE_LACKS, f"a slot requests no {' and no '.join(lacks)}, which is guaranteed")
     held_text = f"{count(need.wanted, 'slot')} held" if need.wanted else "no slot fits beside what the queue's pods use"
-    beyond = ", ".join(f"{amount} {resource}" for resource, amount in readable_quantities(need.beyond).items())
+    beyond = ", ".join(f"{amount_in_words(name, amount)} {name}" for name, amount in need.beyond.items())
     text = f"{held_text}; no slot covers {beyond}" if beyond else held_text
     if not need.is_divided_evenly:
         return ("True", QueueReason.REMAINDER, text)
