@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make a whole release in a clean folder, and use each part of it as those will who receive it.
 
-    .venv/bin/python .ci/rehearsal.py --into /tmp/rehearsal [--only wheel --only site]
+    .venv/bin/python .ci/rehearsal.py --into ../rehearsal [--only wheel --only site]
 
 What is committed is cloned; nothing else of the working tree gets in. It makes the source distribution, the wheel,
 bills of materials, the chart, the plugin of kubectl with its manifest for krew, and the site. It then installs the

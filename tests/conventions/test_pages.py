@@ -40,7 +40,7 @@ OPTIONS_OF_CLOUDS: Final = {
     *("--certificate-identity-regexp", "--certificate-oidc-issuer"),
 }
 """gcloud's, aws's and cosign's."""
-OPTIONS_OF_THE_RELEASE: Final = {"--dry-run"}
+OPTIONS_OF_THE_RELEASE: Final = {"--dry-run", "--into"}
 OPTIONS_OF_BENCHMARKS: Final = {"--plain", "--start-seconds"}
 PROGRAMS: Final = (berth, serve, operator)
 
