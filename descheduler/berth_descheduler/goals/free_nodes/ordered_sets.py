@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from berth_core import Deadline, is_over
-from berth_descheduler.planner.simulation import NodeIndex
+from berth_descheduler.planner import NodeIndex
 from berth_descheduler.planner.solver import Candidates, Draining
 
 _TRIED: Final = 8
