@@ -84,7 +84,14 @@ from berth_kube.resources import (
     UnaddressableError,
 )
 from berth_kube.retries import NO_RETRIES, Backoff, Repeatable, RetryPolicy, await_rights, is_missing_right
-from berth_kube.reviews import Access, Subject, review_access, review_token
+from berth_kube.reviews import (
+    Access,
+    Subject,
+    review_access,
+    review_own_access,
+    review_own_user,
+    review_token,
+)
 from berth_kube.sightings import Sightings, Witness
 from berth_kube.surge import (
     Around,
@@ -248,6 +255,8 @@ __all__ = [
     "released_pods",
     "remove_taint",
     "review_access",
+    "review_own_access",
+    "review_own_user",
     "review_token",
     "stop_informers",
     "take_back",

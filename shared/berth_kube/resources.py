@@ -166,6 +166,13 @@ SUBJECT_ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
 
+SELF_SUBJECT_REVIEWS: Final = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
+SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+
 RESERVATIONS: Final = Resource("batch.volcano.sh", "v1alpha1", "reservations", "Reservation")
 RESERVATION_WINDOWS: Final = Resource("berth.volcano.sh", "v1alpha1", "reservationwindows", "ReservationWindow")
 REVOCABLE_ZONES: Final = Resource("berth.volcano.sh", "v1alpha1", "revocablezones", "RevocableZone", namespaced=False)

@@ -7,7 +7,13 @@ from typing import Any
 import msgspec
 
 from berth_kube.client import KubeClient
-from berth_kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
+from berth_kube.resources import (
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    SELF_SUBJECT_REVIEWS,
+    SUBJECT_ACCESS_REVIEWS,
+    TOKEN_REVIEWS,
+    Resource,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,18 @@ class _AccessReview(msgspec.Struct, frozen=True):
     status: _AccessStatus = _AccessStatus()
 
 
+class _SelfStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The result of a SelfSubjectReview."""
+
+    user_info: _User = _User()
+
+
+class _SelfReview(msgspec.Struct, frozen=True):
+    """An answered SelfSubjectReview."""
+
+    status: _SelfStatus = _SelfStatus()
+
+
 def review_token(client: KubeClient, token: str, audiences: Sequence[str] = ()) -> Subject | None:
     """Return a token's user, None for an invalid token.
 
@@ -98,6 +116,24 @@ def review_access(client: KubeClient, subject: Subject, access: Access) -> bool:
     }
     status = client.create(SUBJECT_ACCESS_REVIEWS, body, type=_AccessReview).status
     return status.allowed and not status.denied
+
+
+def review_own_user(client: KubeClient) -> Subject | None:
+    """Return who the API server takes the client for, None for an anonymous one; raises a KubeError."""
+    user = client.create(SELF_SUBJECT_REVIEWS, _empty(SELF_SUBJECT_REVIEWS), type=_SelfReview).status.user_info
+    return Subject(user.username, user.uid, user.groups) if user.username else None
+
+
+def review_own_access(client: KubeClient, access: Access) -> bool:
+    """Return whether the client itself may make a request; raises a KubeError."""
+    spec = {"resourceAttributes": _describe_access(access)}
+    body = {**_empty(SELF_SUBJECT_ACCESS_REVIEWS), "spec": spec}
+    status = client.create(SELF_SUBJECT_ACCESS_REVIEWS, body, type=_AccessReview).status
+    return status.allowed and not status.denied
+
+
+def _empty(resource: Resource) -> dict[str, Any]:
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
 
 
 def _describe_subject(subject: Subject) -> Mapping[str, Any]:

@@ -15,9 +15,9 @@ import pytest
 import requests
 from prometheus_client import CollectorRegistry
 
+from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.api.server import RestServer
 from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
-from berth_descheduler.capacity_history import CapacityHistory
 from berth_kube.client import KubeClient
 from berth_kube.listing import Listing
 from berth_kube.resources import (

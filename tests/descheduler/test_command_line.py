@@ -21,10 +21,11 @@ COLOUR = re.compile(r"\x1b\[(\d+;)*(3[0-7]|9[0-7])(;\d+)*m")
 SNAPSHOT = Snapshot(nodes=(node("a"), node("b")), pods=(pod("web-0", node="a", cpu="10"), pod("waits", cpu="12")))
 WRITE_NO_RESULTS = {
     ("snapshot",),
+    ("ui",),
     ("policy", "convert"),
     *(("sandbox", name) for name in ("up", "down", "kubeconfig", "exec")),
 }
-"""They make a file, an object for kubectl, a sandbox, print one path, or run what they are given."""
+"""They make a file, an object for kubectl, a page, a sandbox, print one path, or run what they are given."""
 
 
 def commands(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -140,6 +140,7 @@ WITHOUT_RESULT: Final = {
     "sandbox kubeconfig",
     "sandbox up",
     "snapshot",
+    "ui",
     "uninstall",
 }
 """They write by the same functions, but need more of a cluster."""

@@ -10,7 +10,7 @@ import pytest
 
 from berth_core.errors import InputError
 from berth_core.snapshot import Snapshot
-from berth_descheduler.capacity_history import CapacityHistory
+from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.planner import CapacityReport, report_capacity
 from berth_kube.resources import RESERVATIONS
 from builders import node, pod

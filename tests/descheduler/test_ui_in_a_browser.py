@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.capacity_history import CapacityHistory
+from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.planner import report_capacity
 from berth_kube.resources import MIGRATION_PLANS
 from berth_sandbox.ports import free_port

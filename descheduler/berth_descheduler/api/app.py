@@ -13,8 +13,10 @@ from starlette.types import ASGIApp
 from berth_core import BerthError, Clock
 from berth_descheduler.api.access_log import AccessLog, RequestMetrics
 from berth_descheduler.api.authentication import Authority
+from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.openapi import CONTENT_POLICY, describe, render_page
+from berth_descheduler.api.owner import HostGuard, OwnerAuthority
 from berth_descheduler.api.plan_stream import PlanFeeds
 from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
 from berth_descheduler.api.reads import FragmentationQueries
@@ -22,7 +24,6 @@ from berth_descheduler.api.request_guard import RequestGuard
 from berth_descheduler.api.request_limits import Admission
 from berth_descheduler.api.routes import ApiContext, build_routes
 from berth_descheduler.api.settings import RestSettings
-from berth_descheduler.capacity_history import CapacityHistory
 from berth_descheduler.ui import build_page_routes
 from berth_kube import KubeClient
 
@@ -45,7 +46,8 @@ class Application:
         self._capacity = FragmentationQueries(client, clock, settings)
         self._feeds = PlanFeeds(client, settings)
         client_within_limit = client.within(settings.times.call_seconds)
-        authority = Authority(client_within_limit, clock, self._workers, settings)
+        kind = OwnerAuthority if settings.owner_token else Authority
+        authority = kind(client_within_limit, clock, self._workers, settings)
         api = ApiContext(
             client_within_limit,
             clock,
@@ -61,7 +63,8 @@ class Application:
         numbers.watch(admission)
         self.paths = build_paths(api)
         self.paths.include_router(build_page_routes(switched_on=settings.ui))
-        self.asgi: ASGIApp = AccessLog(RequestGuard(self.paths, authority, admission, settings), clock, numbers)
+        guarded: ASGIApp = RequestGuard(self.paths, authority, admission, settings)
+        self.asgi: ASGIApp = AccessLog(HostGuard(guarded) if settings.owner_token else guarded, clock, numbers)
 
     def end_streams(self) -> None:
         """End all streams and start no new ones."""

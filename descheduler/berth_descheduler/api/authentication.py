@@ -63,7 +63,7 @@ class Authority:
         digest = self._digest(token)
 
         def review() -> _Answer:
-            subject = review_token(self._client, token, self._audiences)
+            subject = self.review_subject(token)
             return _Answer(good=subject is not None, subject=subject)
 
         answer = await self._subjects.answer(digest, self._asking(review), self._seconds)
@@ -71,6 +71,14 @@ class Authority:
         if answer.subject is None:
             raise _unauthenticated("the cluster does not know this token for this service, or it has expired")
         return answer.subject
+
+    def review_subject(self, token: str) -> Subject | None:
+        """Return whose a token is, None for a token of no caller; raises a `KubeError`. It runs in a worker."""
+        return review_token(self._client, token, self._audiences)
+
+    def review_right(self, subject: Subject, access: Access) -> bool:
+        """Return whether a subject has a right; raises a `KubeError`. It runs in a worker."""
+        return review_access(self._client, subject, access)
 
     def _digest(self, token: str) -> bytes:
         return hmac.digest(self._secret, token.encode(), hashlib.sha256)
@@ -87,7 +95,7 @@ class Authority:
         """Raise `ProblemError` unless the subject has the right."""
 
         def review() -> _Answer:
-            return _Answer(good=review_access(self._client, subject, access))
+            return _Answer(good=self.review_right(subject, access))
 
         answer = await self._rights.answer((subject, access), self._asking(review), self._seconds)
         if not answer.good:

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, Node, RunMode, SnapshotKind
 from berth_descheduler.api.authentication import Authority
+from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.name_secret import read_name_secret
 from berth_descheduler.api.openapi import answers
@@ -51,7 +52,6 @@ from berth_descheduler.api.schemas import (
     describe_request,
 )
 from berth_descheduler.api.settings import RestSettings
-from berth_descheduler.capacity_history import CapacityHistory
 from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.migration.plans.requests import abort, approve, request_drain, request_run
 from berth_descheduler.report import (

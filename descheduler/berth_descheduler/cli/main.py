@@ -45,13 +45,14 @@ _COMMANDS: Final = {
     "show": "plans:show_command",
     "snapshot": "plan:snapshot_command",
     "top": "plan:top_command",
+    "ui": "ui:ui_command",
     "uninstall": "uninstall:uninstall_command",
 }
 """Name to `module:attribute`, imported when used: `berth plan` needs none of what the sandbox needs."""
 
 
 _HEADINGS: Final = {
-    "Look": ("plan", "fragmentation", "top", "calendar", "doctor", "snapshot"),
+    "Look": ("plan", "fragmentation", "top", "calendar", "doctor", "snapshot", "ui"),
     "Move pods now": ("run", "drain"),
     "Policies and plans": ("policies", "plans", "show", "approve", "abort", "policy"),
     "Try it on this machine": ("demo", "sandbox"),

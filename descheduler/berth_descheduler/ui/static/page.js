@@ -7,6 +7,12 @@ const MOVE_OVER = new Set(["Landed", "Elsewhere", "Removed", "Skipped", "Failed"
 const TOKEN = "berth-token";
 
 const byId = (id) => document.getElementById(id);
+// `berth ui` puts the token of its run behind the address, where no request carries it.
+const given = new URLSearchParams(location.hash.slice(1)).get("token");
+if (given) {
+  sessionStorage.setItem(TOKEN, given);
+  history.replaceState(null, "", location.pathname);
+}
 let token = sessionStorage.getItem(TOKEN) ?? "";
 let shownPlan = null; // the PlanDocument that is unfolded
 let following = null; // the AbortController of its event stream
