@@ -293,6 +293,7 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
     scale_io: dict[str, Any] | None = msgspec.field(name="scaleIO", default=None)
     storageos: dict[str, Any] | None = None
     flex_volume: dict[str, Any] | None = None
+    flocker: dict[str, Any] | None = None
 
     @property
     def is_attached(self) -> bool:
@@ -303,6 +304,7 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
 _ATTACHED_SOURCES: Final = (
     *("csi", "gce_persistent_disk", "aws_elastic_block_store", "azure_disk", "iscsi", "rbd", "fc", "cinder"),
     *("vsphere_volume", "photon_persistent_disk", "portworx_volume", "scale_io", "storageos", "flex_volume"),
+    "flocker",
 )
 """Sources in a pod's own spec that are attached to its node: nothing says which other nodes can have them.
 

@@ -60,6 +60,13 @@ def add_owner(cluster: FakeCluster, kind: Resource, name: str, spec: Raw, status
     cluster.add(kind, {"metadata": metadata, "spec": spec, "status": status or {}})
 
 
+def add_deployment(cluster: FakeCluster) -> None:
+    """Have a Deployment behind the ReplicaSet `web`."""
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-web", "controller": True}
+    change(cluster, REPLICA_SETS, "web", {"metadata": {"ownerReferences": [reference]}})
+    add_owner(cluster, DEPLOYMENTS, "web", {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}})
+
+
 def test_a_pod_of_a_controller_that_wants_it_may_go() -> None:
     assert refusals(fragmented_cluster(), "web-1") == []
 
@@ -98,9 +105,7 @@ def test_what_has_changed_since_the_plan_keeps_the_pod(
 
 def test_the_deployment_behind_a_replica_set_is_read() -> None:
     cluster = fragmented_cluster()
-    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-web", "controller": True}
-    change(cluster, REPLICA_SETS, "web", {"metadata": {"ownerReferences": [reference]}})
-    add_owner(cluster, DEPLOYMENTS, "web", {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}})
+    add_deployment(cluster)
     assert refusals(cluster, "web-1") == []
 
     change(cluster, DEPLOYMENTS, "web", {"metadata": {"deletionTimestamp": LATER}})
@@ -109,6 +114,14 @@ def test_the_deployment_behind_a_replica_set_is_read() -> None:
     assert (reason, message) == (
         RefusalReason.CONTROLLER_SCALING_DOWN,
         "the Deployment web of its ReplicaSet is being deleted",
+    )
+
+    cluster.delete(DEPLOYMENTS, "web", namespace="shop")
+
+    ((reason, message),) = refusals(cluster, "web-1")
+    assert (reason, message) == (
+        RefusalReason.UNKNOWN_CONTROLLER,
+        "the Deployment web of its ReplicaSet is not in the snapshot",
     )
 
 
@@ -172,9 +185,10 @@ def test_a_volcano_job_is_read_for_its_template() -> None:
     assert "asks for cpu 4 instead of 1" in message
 
 
-@pytest.mark.parametrize("kind", ["replicasets", "namespaces"])
+@pytest.mark.parametrize("kind", ["replicasets", "namespaces", "deployments"])
 def test_what_may_not_be_read_is_not_known(kind: str) -> None:
     cluster = fragmented_cluster()
+    add_deployment(cluster)
 
     def forbid(verb: str, plural: str, name: str) -> None:
         if (verb, plural) == ("get", kind):

@@ -74,7 +74,8 @@ class Surging:
         found["spec"]["selector"] = {"matchLabels": {"app": name, TEMPLATE_HASH_LABEL: HASH}}
         head = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "uid": f"uid-d-{name}"}
         found["metadata"]["ownerReferences"] = [{**head, "controller": True}]
-        body = {"metadata": {"name": name, "namespace": "shop", "generation": 1}, "spec": {"replicas": count}}
+        metadata = {"name": name, "namespace": "shop", "uid": head["uid"], "generation": 1}
+        body = {"metadata": metadata, "spec": {"replicas": count}}
         status = {"observedGeneration": 1, "updatedReplicas": count}
         self.cluster.add(DEPLOYMENTS, {**body, "status": status})
 

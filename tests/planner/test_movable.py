@@ -176,6 +176,7 @@ TABLE = {
         for kind in (
             *("csi", "gce_persistent_disk", "aws_elastic_block_store", "azure_disk", "rbd", "fc", "cinder"),
             *("vsphere_volume", "photon_persistent_disk", "portworx_volume", "scale_io", "storageos", "flex_volume"),
+            "flocker",
         )
     },
     "a pod with a resource claim may not": Case(Reason.RESOURCE_CLAIM, running(resource_claims=({"name": "gpu"},))),
@@ -315,7 +316,7 @@ def test_what_a_job_does_about_failures_is_read_from_the_api() -> None:
     [
         *((name, True) for name in ("cinder", "vsphereVolume", "fc", "flexVolume", "portworxVolume", "scaleIO")),
         *((name, True) for name in ("storageos", "photonPersistentDisk", "iscsi", "rbd", "azureDisk", "csi")),
-        *((name, True) for name in ("gcePersistentDisk", "awsElasticBlockStore")),
+        *((name, True) for name in ("gcePersistentDisk", "awsElasticBlockStore", "flocker")),
         *((name, False) for name in ("nfs", "glusterfs", "cephfs", "azureFile", "quobyte", "image", "gitRepo")),
         *((name, False) for name in ("configMap", "secret", "downwardAPI", "projected")),
     ],

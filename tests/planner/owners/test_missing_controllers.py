@@ -107,6 +107,17 @@ def test_a_deployment_that_is_being_deleted_takes_its_replica_set_along() -> Non
     assert not refusals_of(pod_of(replica_set, "web-a"), replica_set, living)
 
 
+def test_a_replica_set_goes_once_its_deployment_is_gone() -> None:
+    replica_set = controller("ReplicaSet", "web", replicas=1, above=reference("Deployment", "web"))
+    pod = pod_of(replica_set, "web-a")
+
+    (refusal,) = refusals_of(pod, replica_set, controller("Deployment", "other"))
+
+    assert refusal.reason is Reason.UNKNOWN_CONTROLLER
+    assert refusal.message == "the Deployment web of its ReplicaSet is not in the snapshot"
+    assert not refusals_of(pod, replica_set), "made without Deployments"
+
+
 @pytest.mark.parametrize("phase", ["Aborting", "Restarting", "Completing", "Terminating", "Failed"])
 def test_a_volcano_job_that_ends_makes_no_pod(phase: str) -> None:
     job = msgspec.structs.replace(volcano_job(), status=VolcanoJobStatus(state=VolcanoJobState(phase=phase)))

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core.labels import QUEUE_GATE
 from berth_core.objects import (
     Affinity,
     Container,
@@ -20,6 +21,7 @@ from berth_core.objects import (
     PodSystem,
     PodTemplate,
     ResourceRequirements,
+    SchedulingGate,
     Toleration,
     TopologySpreadConstraint,
     Volume,
@@ -105,6 +107,11 @@ TABLE = {
     "an overhead by the runtime class": Case("", template(APP), placed(overhead={"cpu": "2"})),
     "requests that cannot be read": Case("has requests that cannot be read", template(container(cpu="many"))),
     "a node by name": Case("names the node node-a", template(APP, node_name="node-a")),
+    "a gate of others": Case(
+        "waits until another program takes off the scheduling gate example.com/quota",
+        template(APP, scheduling_gates=(SchedulingGate(name="example.com/quota"),)),
+    ),
+    "the gate of a queue of Berth": Case("", template(APP, scheduling_gates=(SchedulingGate(name=QUEUE_GATE),))),
     "other nodes": Case("selects nodes by pool=b", template(APP, node_selector={"pool": "b"})),
     "other nodes than now": Case(
         "selects nodes by pool=b", template(APP, node_selector={"pool": "b"}), placed(node_selector={"pool": "a"})

@@ -48,6 +48,8 @@ MAKERS: Final[Mapping[GroupKind, Resource]] = {
 }
 """The controllers of Kubernetes that make their pods again, and are read for it."""
 
+_DEPLOYMENT: Final[GroupKind] = (DEPLOYMENTS.group, DEPLOYMENTS.kind)
+
 
 def read_owners(reads: ReadCache, clock: Clock, pod: Pod) -> Owners:
     """Return the answers about one pod, by the objects as they are now; raises `KubeError`."""
@@ -67,11 +69,13 @@ def read_owners(reads: ReadCache, clock: Clock, pod: Pod) -> Owners:
     except ForbiddenError:
         return Owners(Snapshot(pods=(pod,), **fields), clock.now())
     fields["controller_revisions"] = tuple(read_revisions(reads, (maker,)))
-    controllers = [maker]
+    controllers, known_kinds = [maker], []
     with suppress(ForbiddenError):
         controllers += _read_above(reads, maker)
+        known_kinds.append(_DEPLOYMENT)  # one that is missing is gone
     workloads = (*controllers, *_leader_worker_set(reads, pod))
-    return Owners(Snapshot(pods=_pods_of(reads, controllers[-1]), workloads=workloads, **fields), clock.now())
+    snapshot = Snapshot(pods=_pods_of(reads, controllers[-1]), workloads=workloads, **fields)
+    return Owners(snapshot, clock.now(), known_kinds=known_kinds)
 
 
 def read_siblings(reads: ReadCache, pod: Pod) -> Snapshot:
@@ -100,7 +104,7 @@ def _read_workload(source: ListSource, resource: Resource, name: str, namespace:
 def _read_above(source: ListSource, maker: Workload) -> tuple[Workload, ...]:
     """Return the Deployment of a ReplicaSet, none where that has none or it is gone."""
     above = maker.controller
-    if above is None or above.group_kind != (DEPLOYMENTS.group, DEPLOYMENTS.kind):
+    if above is None or above.group_kind != _DEPLOYMENT:
         return ()
     try:
         return (_read_workload(source, DEPLOYMENTS, above.name, maker.metadata.namespace),)

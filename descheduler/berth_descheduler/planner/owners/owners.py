@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from berth_core import VOLCANO_TASK_ANNOTATION, Pod, PodTemplate, Snapshot, VolcanoJob, Workload
-from berth_core.storage import DAEMON_SET_KIND, JOB_KIND, STATEFUL_SET_KIND
+from berth_core.storage import DAEMON_SET_KIND, DEPLOYMENT_KIND, JOB_KIND, STATEFUL_SET_KIND
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND
 from berth_descheduler.planner.owners.jobs import ending_refusals, failing_refusal
@@ -123,14 +123,20 @@ class Owners:
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
 
     def _ending_above(self, workload: Workload) -> Refusal | None:
-        """Return why a workload is about to go: what controls it is being deleted.
+        """Return why a workload is about to go: what controls it is being deleted, or its Deployment is gone.
 
-        A Deployment that the snapshot lacks says nothing: it may have been made after Deployments were read, and its
-        ReplicaSets were read after that. The look right before the eviction asks for it by name.
+        Then the garbage collector is about to delete it, too.
         """
         above = workload.controller
-        owner = self._makers.referred(workload.metadata.namespace, above) if above is not None else None
-        if owner is None or owner.metadata.deletion_timestamp is None:
+        if above is None:
+            return None
+        owner = self._makers.referred(workload.metadata.namespace, above)
+        if owner is None:
+            if above.group_kind != DEPLOYMENT_KIND or not self._makers.knows(DEPLOYMENT_KIND):
+                return None
+            text = f"the {above.kind} {above.name} of its {workload.kind} is not in the snapshot"
+            return Refusal(RefusalReason.UNKNOWN_CONTROLLER, text)
+        if owner.metadata.deletion_timestamp is None:
             return None
         text = f"the {owner.kind} {owner.metadata.name} of its {workload.kind} is being deleted"
         return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)

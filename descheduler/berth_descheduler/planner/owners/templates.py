@@ -16,6 +16,8 @@ from typing import Final
 import msgspec
 
 from berth_core import (
+    HANDOVER_GATE,
+    QUEUE_GATE,
     Container,
     InputError,
     Pod,
@@ -32,8 +34,8 @@ from berth_core.objects import ANY_ADDRESS, RawQuantity
 VPA_ANNOTATIONS: Final = ("vpaUpdates", "vpaInPlaceUpdated")
 """On pods whose requests a VerticalPodAutoscaler has set, at admission or in place."""
 
-
 _OF_VPA: Final = frozenset({"cpu", "memory"})
+_OWN_GATES: Final = frozenset({HANDOVER_GATE, QUEUE_GATE})
 
 
 _COMPARED: Final = attrgetter(
@@ -82,6 +84,9 @@ class Templates:
 def _differences(pod: Pod, asked: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
     if asked.node_name:
         yield f"names the node {asked.node_name}"
+    for gate in asked.scheduling_gates:
+        if gate.name not in _OWN_GATES:
+            yield f"waits until another program takes off the scheduling gate {gate.name}"
     yield from _greater_requests(pod, asked)
     yield from _other_nodes(asked, pod.spec, is_other_revision=is_other_revision)
     yield from _other_names(asked, pod.spec)
