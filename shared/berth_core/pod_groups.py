@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.labels import RESERVEABLE_ANNOTATION
-from berth_core.objects import ApiStruct, ObjectMeta, Pod, PodTemplate, api_group
+from berth_core.objects import ApiStruct, ObjectMeta, Pod, PodTemplate, RawQuantity, api_group
 
 VOLCANO_JOB_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 VOLCANO_JOB_KIND: Final = "Job"
@@ -112,6 +112,14 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     scheduling_policy: SchedulingPolicy | None = None
     disruption_mode: str | dict[str, Any] | None = None
     queue: str = ""
+    min_resources: Mapping[str, RawQuantity] = {}
+    """Of Volcano: what its pods request together at least."""
+
+
+class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
+    """How a PodGroup of Volcano stands: Pending until the action `enqueue` lets it in, then Inqueue or Running."""
+
+    phase: str = ""
 
 
 class PodGroup(ApiStruct, frozen=True, kw_only=True):
@@ -121,10 +129,16 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
 
     @property
     def api_group(self) -> str:
         return api_group(self.api_version)
+
+    @property
+    def is_kept_out(self) -> bool:
+        """Return whether Volcano has not let the group in: its controllers make no pods of a Job until then."""
+        return self.api_group == api_group(VOLCANO_POD_GROUP_API_VERSION) and self.status.phase == "Pending"
 
     @property
     def minimum(self) -> int:

@@ -42,6 +42,7 @@ from berth_core.pod_groups import (
     LifecyclePolicy,
     PodGroup,
     PodGroupSpec,
+    PodGroupStatus,
     PodGroupWorkload,
     PodGroupWorkloadSpec,
     SchedulingPolicy,
@@ -350,9 +351,10 @@ def volcano_pod(name: str = "train-worker-0", *, task: str = "worker", **rest: A
     return pod(name, **{"node": "node-a", "controller": volcano_owner(), "annotations": notes, **rest})
 
 
-def volcano_pod_group(name: str = "group", *, min_member: int = 1, **of_task: int) -> PodGroup:
+def volcano_pod_group(name: str = "group", *, min_member: int = 1, phase: str = "", **of_task: int) -> PodGroup:
     spec = PodGroupSpec(min_member=min_member, min_task_member=of_task)
-    return _pod_group("scheduling.volcano.sh/v1beta1", name, spec)
+    group = _pod_group("scheduling.volcano.sh/v1beta1", name, spec)
+    return msgspec.structs.replace(group, status=PodGroupStatus(phase=phase))
 
 
 def pod_group(

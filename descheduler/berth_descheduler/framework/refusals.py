@@ -241,6 +241,8 @@ class RefusalReason(StrEnum):
     """The job's pods fit as the cluster is: its scheduler can place them."""
     TOO_FEW_PODS = "TooFewPods", Refuser.JOB_FOR_NOW
     """The job has fewer pods than it needs."""
+    NOT_ENQUEUED = "NotEnqueued", Refuser.JOB_FOR_NOW
+    """Volcano has not let the job's PodGroup in, so it has no pods."""
     HIGHER_PRIORITY_FIRST = "HigherPriorityFirst", Refuser.JOB_FOR_NOW
     """A job of higher priority can be placed now, and comes first."""
     LARGER_THAN_ANY_NODE = "LargerThanAnyNode", Refuser.JOB_FOR_GOOD

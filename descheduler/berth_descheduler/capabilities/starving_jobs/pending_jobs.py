@@ -22,6 +22,7 @@ from berth_core import (
     InputError,
     ObjectReference,
     Pod,
+    PodGroup,
     Reservation,
     ReservationTask,
     ResourceAmounts,
@@ -35,6 +36,7 @@ from berth_core import (
     parse_timestamp,
     readable_requests,
     template_matches,
+    volcano_group_of,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner import Gangs, NodeIndex, PodIndex, State, gangs_of, is_pending, odd_requests
@@ -153,6 +155,14 @@ def find_pending_jobs(snapshot: Snapshot, *, on_their_way: bool = False) -> tupl
             (_job(job_members, by_namespace[job_members.reference.namespace]) for job_members in pending), key=order_of
         )
     )
+
+
+def groups_without_pods(snapshot: Snapshot) -> tuple[PodGroup, ...]:
+    """Return the PodGroups that Volcano has not let in and that have no pods, the oldest first."""
+    kept_out = [group for group in snapshot.pod_groups if group.is_kept_out]
+    with_pods = {(pod.metadata.namespace, volcano_group_of(pod)) for pod in snapshot.pods} if kept_out else set()
+    without_pods = [group for group in kept_out if (group.metadata.namespace, group.metadata.name) not in with_pods]
+    return tuple(sorted(without_pods, key=lambda group: (group.metadata.creation_timestamp or "", group.metadata.name)))
 
 
 def _add(job: _Members, pod: Pod) -> None:

@@ -21,6 +21,7 @@ from berth_core import (
     InputError,
     Pod,
     PodEnds,
+    PodGroup,
     Room,
     RoomSlot,
     Snapshot,
@@ -29,6 +30,7 @@ from berth_core import (
     fenced_nodes,
     first_few,
     format_duration,
+    read_timestamp,
     reservation_for,
     share_of_nodes,
 )
@@ -36,6 +38,7 @@ from berth_descheduler.capabilities.starving_jobs.pending_jobs import (
     PendingJob,
     Placement,
     find_pending_jobs,
+    groups_without_pods,
     pod_index,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
@@ -109,8 +112,10 @@ class StarvingJobsStrategy:
         starving = [
             job for job in jobs if is_allowed(job.reference.namespace) and job.starves(now, self._rules.threshold)
         ]
+        kept_out = self._kept_out(snapshot, now)
         if not starving:
-            return Proposal((), (), starving={"Waits": 0, "RoomMade": 0})
+            counts = {RefusalReason.NOT_ENQUEUED.value: len(kept_out)} if kept_out else {}
+            return Proposal((), kept_out, starving={"Waits": 0, "RoomMade": 0, **counts})
         able, refusals = _sort_out(snapshot, jobs, starving)
         move_proposal = self._moves(problem, state, able)
         served = {pod.uid for room in move_proposal.room for pod in room.pods[: room.fitted]}
@@ -121,11 +126,21 @@ class StarvingJobsStrategy:
         closed_nodes = moved_nodes.union(*(room.nodes for room in move_proposal.room))
         waits, unserved = self._choose_nodes(problem, waiting, closed_nodes)
         rooms = tuple(room for room in move_proposal.room if room.fitted)
-        left_out = (*refusals, *unserved)
+        left_out = (*refusals, *unserved, *kept_out)
         outcomes = Counter(refusal.reason.value for refusal in left_out)
         outcome_counts = {"Waits": len(waits), "RoomMade": len(able) - len(waiting), **outcomes}
         quality = move_proposal.quality if rooms else None
         return Proposal(move_proposal.steps, left_out, quality, rooms, waits=waits, starving=outcome_counts)
+
+    def _kept_out(self, snapshot: Snapshot, now: datetime) -> tuple[Refused, ...]:
+        """Return the jobs that starve without pods: their places could be held for nobody."""
+        return tuple(
+            _refuse_group(group)
+            for group in groups_without_pods(snapshot)
+            if self._rules.namespaces.allows(group.metadata.namespace)
+            and (created := read_timestamp(group.metadata.creation_timestamp)) is not None
+            and now - created > self._rules.threshold
+        )
 
     def _moves(self, problem: Problem, state: State, jobs: Sequence[PendingJob]) -> Proposal:
         """Return what moves can do for the jobs, and make these moves in the state."""
@@ -195,6 +210,17 @@ def _refuse(job: PendingJob, refusal: Refusal) -> Refused:
     text = f"{job.reference.kind} {job.name} starves, and nothing is reserved for it: {refusal.message}"
     job_refusal = Refusal(refusal.reason, text, constraint=refusal.constraint, resource=refusal.resource)
     return Refused.of_pod("", job.reference.namespace, job.missing[0].metadata.name, job_refusal)
+
+
+def _refuse_group(group: PodGroup) -> Refused:
+    namespace, name = group.metadata.namespace, group.metadata.name
+    requests = ", ".join(f"{amount} of {resource}" for resource, amount in sorted(group.spec.min_resources.items()))
+    asks = f", where it would ask for {requests}" if requests else ""
+    text = (
+        f"{group.kind} {namespace}/{name} starves, and nothing is reserved for it: it has no pods, since Volcano's "
+        f"action enqueue has not let it in{asks}"
+    )
+    return Refused.of_pod("", namespace, name, Refusal(RefusalReason.NOT_ENQUEUED, text))
 
 
 def _sort_out(

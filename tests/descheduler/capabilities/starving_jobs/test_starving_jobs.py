@@ -48,6 +48,7 @@ from builders import (
     object_owner,
     owner,
     pod,
+    pod_group,
     reservation,
     task,
     volcano_job,
@@ -573,3 +574,38 @@ def test_a_percentage_out_of_its_range_is_refused_with_one_range(raw: str) -> No
 def test_a_duration_out_of_its_range_is_refused_with_one_range(raw: str) -> None:
     with pytest.raises(InputError, match="at least 1s and at most 36500 days"):
         StarvingJobs.parse({"giveUpAfter": raw})
+
+
+# --- jobs without pods -----------------------------------------------------------------------------------------------
+
+
+def kept_out(name: str = "train", *, created: str = LONG_AGO, phase: str = "Pending") -> Any:
+    """A Volcano PodGroup of 2 x 4 cpu."""
+    group = volcano_pod_group(name, min_member=2, phase=phase)
+    spec = replace(group.spec, min_resources={"cpu": "8"})
+    return replace(group, spec=spec, metadata=replace(group.metadata, creation_timestamp=created))
+
+
+def test_a_job_whose_group_volcano_has_not_let_in_is_said_to_starve_without_pods() -> None:
+    made = planned([small_node()], full("n1"), kept_out())
+    assert made.rooms == ()
+    assert refusals(made) == {"train": RefusalReason.NOT_ENQUEUED}
+    assert made.refused[0].message == (
+        "PodGroup default/train starves, and nothing is reserved for it: it has no pods, since Volcano's action "
+        "enqueue has not let it in, where it would ask for 8 of cpu"
+    )
+    assert made.starving == {"Waits": 0, "RoomMade": 0, "NotEnqueued": 1}
+
+
+@pytest.mark.parametrize(
+    "group", [kept_out(created=JUST_NOW), kept_out(phase="Inqueue"), pod_group("train", min_count=2)]
+)
+def test_a_group_that_is_young_or_was_let_in_is_not(group: Any) -> None:
+    assert refusals(planned([small_node()], full("n1"), group)) == {}
+
+
+def test_a_group_with_pods_is_a_job_like_others() -> None:
+    group, *members = gang(1)
+    made = planned([small_node()], [*full("n1"), *members], replace(group, status=kept_out().status))
+    assert [room.name for room in made.rooms] == ["default/train"]
+    assert refusals(made) == {}
