@@ -40,7 +40,7 @@ DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(enco
 SET_BY_THE_CHART = {
     "operator": {
         *("--namespace", "--webhook-service", "--webhook-host", "--health-address"),
-        *("--volcano-extender-address", "--certificate-folder"),
+        *("--volcano-extender-address", "--volcano-enqueue-after", "--certificate-folder"),
         *("--evictions", "--evictions-deadline", "--evictions-exempt"),
     },
     "descheduler": {

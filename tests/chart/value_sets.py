@@ -58,7 +58,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         },
         "webhook": {"tlsSecret": "berth-webhook-issued", "issuerRef": {"kind": "ClusterIssuer", "name": "internal"}},
         "evictions": {"enabled": True, "deadline": 60},
-        "volcanoExtender": {"enabled": True, "port": 19444},
+        "volcanoExtender": {"enabled": True, "port": 19444, "enqueueAfter": "10m"},
         "healthPort": 18080,
         **OF_BOTH,
         "extraArgs": ["--identity=given"],

@@ -4,7 +4,7 @@ from typing import Final
 
 import structlog
 
-from berth_core import RESERVATION_LABEL, Capacity, Pod, SlotState, volcano_group_of
+from berth_core import RESERVATION_LABEL, Capacity, Pod, SlotState, read_timestamp, volcano_group_of
 from berth_operator import telemetry
 from berth_operator.capabilities.extender import logs
 from berth_operator.capabilities.extender.server import VolcanoExtender
@@ -29,9 +29,17 @@ class Extender(Capability):
         self._cache = kernel.context.cache
         self._clock = kernel.context.clock
         address = settings.of(ExtenderSettings).address
+        self._enqueue_after = settings.of(ExtenderSettings).enqueue_after
         namespace = settings.placeholders.namespace
         self._server = (
-            VolcanoExtender(address, namespace, has_slot=self._has_slot, awaits=self._awaits, held_in=self._held_in)
+            VolcanoExtender(
+                address,
+                namespace,
+                has_slot=self._has_slot,
+                awaits=self._awaits,
+                held_in=self._held_in,
+                has_waited=self._has_waited,
+            )
             if address
             else None
         )
@@ -64,6 +72,13 @@ class Extender(Capability):
         """Return whether a Reservation waits for what ends on its nodes."""
         known_reservation = self._cache.reservation(reservation)
         return known_reservation is not None and known_reservation.spec.capacity is Capacity.WHEN_FREE
+
+    def _has_waited(self, created: str) -> bool:
+        """Return whether a job was created so long ago that it is let in without pods."""
+        moment = read_timestamp(created)
+        return (
+            self._enqueue_after is not None and moment is not None and self._clock.now() - moment > self._enqueue_after
+        )
 
     def _held_in(self, queue: str) -> Held:
         """Return what is held in the name of a queue; Volcano asks for each job of a session anew."""

@@ -14,12 +14,14 @@ from berth_operator.capabilities.extender.verbs import (
     PERMIT,
     Awaits,
     HasSlot,
+    HasWaited,
     HeldIn,
     Overuse,
     Victims,
     Vote,
     choose_victims,
     judge_queue,
+    never,
     vote_on_job,
 )
 from berth_service.listening import join_address, listen
@@ -35,12 +37,20 @@ class VolcanoExtender:
     """Serves the verbs over HTTP; Volcano's plugin trusts no certificate but public ones."""
 
     def __init__(
-        self, address: tuple[str, int], namespace: str, *, has_slot: HasSlot, awaits: Awaits, held_in: HeldIn
+        self,
+        address: tuple[str, int],
+        namespace: str,
+        *,
+        has_slot: HasSlot,
+        awaits: Awaits,
+        held_in: HeldIn,
+        has_waited: HasWaited = never,
     ) -> None:
         """`address` is a host and a port; `namespace` is the placeholders'."""
         self._has_slot = has_slot
         self._awaits = awaits
         self._held_in = held_in
+        self._has_waited = has_waited
         self._host, self._port = address
         self._namespace = namespace
         self._bodies = BodyReader()
@@ -93,7 +103,8 @@ class VolcanoExtender:
         It abstains on what it cannot read: Volcano's plugin would take a refusal for leave.
         """
         try:
-            answer = vote_on_job(await self._bodies.read(request), self._has_slot, self._awaits, self._namespace)
+            body = await self._bodies.read(request)
+            answer = vote_on_job(body, self._has_slot, self._awaits, self._namespace, has_waited=self._has_waited)
         except (BodyRefusedError, InputError):
             return self._reply(ENQUEUEABLE, "refused", Vote(ABSTAIN))
         return self._reply(ENQUEUEABLE, "permitted" if answer.status == PERMIT else "abstained", answer)

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 import click
 
+from berth_core import DurationError, InputError, parse_duration
 from berth_operator.runtime.capability import CommandSettings
 from berth_service.process import parse_address
 
 _OPTION: Final = "--volcano-extender-address"
+_WAIT_OPTION: Final = "--volcano-enqueue-after"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +22,18 @@ class ExtenderSettings:
     address: tuple[str, int] | None = None
     """Address and port for Volcano's extender plugin, None for none; port 0 takes a free one."""
 
+    enqueue_after: timedelta | None = None
+    """How long a PodGroup without pods waits until it is let in whatever is free; None for as long as Volcano wants."""
+
 
 def read_settings(options: Mapping[str, Any]) -> ExtenderSettings:
     """Return the settings for the options; raises `InputError`."""
-    text = options["volcano_extender_address"]
-    return ExtenderSettings(parse_address(_OPTION, text) if text else None)
+    text, wait_text = options["volcano_extender_address"], options["volcano_enqueue_after"]
+    try:
+        enqueue_after = parse_duration(wait_text) if wait_text else None
+    except DurationError as error:
+        raise InputError(_WAIT_OPTION, wait_text, "a duration such as 10m") from error
+    return ExtenderSettings(parse_address(_OPTION, text) if text else None, enqueue_after)
 
 
 COMMAND: Final = CommandSettings(
@@ -35,6 +45,13 @@ COMMAND: Final = CommandSettings(
             show_default=False,
             metavar="HOST:PORT",
             help="Where Volcano's scheduler asks which pods it may evict or let in, by HTTP; default: nowhere.",
+        ),
+        click.Option(
+            [_WAIT_OPTION],
+            default="",
+            show_default=False,
+            metavar="DURATION",
+            help="Let in Volcano's PodGroups without pods that have waited for so long, such as 10m; default: none.",
         ),
     ),
     read=read_settings,

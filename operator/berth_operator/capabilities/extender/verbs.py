@@ -61,10 +61,11 @@ class _Candidates(msgspec.Struct, frozen=True):
 
 
 class _Job(msgspec.Struct, frozen=True, rename="pascal"):
-    """The read part of a job: how many of its pods must run together, and all of them."""
+    """The read part of a job: how many of its pods must run together, all of them, and when its PodGroup was made."""
 
     min_available: int = 0
-    tasks: Mapping[str, _Task] = {}
+    tasks: Mapping[str, _Task] | None = None
+    creation_timestamp: str | None = None
 
 
 class _JobRequest(msgspec.Struct, frozen=True):
@@ -127,6 +128,14 @@ HasSlot = Callable[[str, str], bool]
 Awaits = Callable[[str], bool]
 """Whether the Reservation with a uid waits on chosen nodes for what ends there."""
 
+HasWaited = Callable[[str], bool]
+"""Whether a job of a creation time has waited so long that it is let in without pods."""
+
+
+def never(_created: str) -> bool:
+    """Let no job in because it has waited."""
+    return False
+
 
 class Victims(msgspec.Struct, frozen=True):
     """The answer to a verb: Volcano's vote, and the candidates that may be evicted as they came."""
@@ -150,19 +159,25 @@ def choose_victims(body: bytes, namespace: str) -> Victims:
     return Victims(ABSTAIN) if len(spared) == len(candidates) else Victims(PERMIT, tuple(spared))
 
 
-def vote_on_job(body: bytes, has_slot: HasSlot, awaits: Awaits, namespace: str) -> Vote:
+def vote_on_job(
+    body: bytes, has_slot: HasSlot, awaits: Awaits, namespace: str, *, has_waited: HasWaited = never
+) -> Vote:
     """Return the vote on a job that waits to be let in; raises InputError.
 
     It is let in if held slots suffice for it to start: their capacity is there and kept for them alone. A gang with too
     few of them needs more than is held, and how much more may come in is for Volcano's other plugins to say. The label
     alone is no slot: anyone could set it. Placeholders of the namespace that await capacity are let in, too: a fence
-    keeps it for them, and Berth limits how much they await.
+    keeps it for them, and Berth limits how much they await. A job without pods is let in once it has waited: only then
+    are there pods that places can be held for.
     """
     try:
         job = decode_json(body, _JobRequest).job or _Job()
     except msgspec.DecodeError as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
-    pods = [task.pod for task in job.tasks.values() if task.pod is not None]
+    tasks = job.tasks or {}
+    if not tasks and job.creation_timestamp and has_waited(job.creation_timestamp):
+        return Vote(PERMIT)
+    pods = [task.pod for task in tasks.values() if task.pod is not None]
     if pods and all(_is_placeholder(pod, namespace) and awaits(_reservation_of(pod)) for pod in pods):
         return Vote(PERMIT)
     placed = sum(bool(pod.spec.node_name) for pod in pods)

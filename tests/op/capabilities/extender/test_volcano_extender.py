@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import aiohttp
@@ -19,6 +20,7 @@ from berth_core.reservations import Capacity, ObjectReference, ReservationStatus
 from berth_core.resources import ResourceAmounts
 from berth_operator.capabilities.extender.act import Extender
 from berth_operator.capabilities.extender.server import ENQUEUEABLE, OVERUSED, VERBS, VolcanoExtender
+from berth_operator.capabilities.extender.settings import ExtenderSettings
 from berth_operator.capabilities.extender.verbs import (
     Held,
     choose_victims,
@@ -32,7 +34,7 @@ from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.events import EventRecorder
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings
-from builders import FakeClock, pod, reservation
+from builders import NOON, FakeClock, pod, reservation
 from capability_kernels import build_kernel
 
 OURS = "berth-system"
@@ -110,6 +112,38 @@ def test_what_is_no_request_is_refused(body: bytes) -> None:
 
 
 # --- jobs that wait to be let in
+
+
+@pytest.mark.parametrize("tasks", [{}, None])
+def test_a_job_without_pods_is_let_in_once_it_has_waited(tasks: dict[str, Any] | None) -> None:
+    def old(created: str) -> bool:
+        return created == "2026-11-21T11:00:00Z"
+
+    def vote(**job: Any) -> int:  # noqa: ANN401 - a field of the job
+        body = msgspec.json.encode({"job": {"MinAvailable": 2, **job}})
+        return vote_on_job(body, has_slot, awaits, OURS, has_waited=old).status
+
+    assert vote(Tasks=tasks, CreationTimestamp="2026-11-21T11:00:00Z") == 1
+    assert vote(Tasks=tasks, CreationTimestamp="2026-11-21T11:59:00Z") == 0
+    assert vote(Tasks=tasks, CreationTimestamp=None) == 0
+    assert vote(Tasks={"a": member("a")}, CreationTimestamp="2026-11-21T11:00:00Z") == 0
+
+
+@pytest.mark.parametrize(("after", "want"), [(None, False), (timedelta(minutes=10), True), (timedelta(hours=2), False)])
+def test_how_long_a_job_waits_is_set(after: timedelta | None, want: bool) -> None:  # noqa: FBT001 - a case
+    clock = FakeClock(NOON)
+    settings = OperatorSettings(capabilities=(ExtenderSettings(("127.0.0.1", 0), after),))
+    client = ApiServerInMemory().as_client()
+    context = Context(client, Cache(lambda _key: None), settings, clock)
+    extender = Extender(
+        build_kernel(context, recorder=EventRecorder(client), leads=bool, enqueue=lambda _key, _s: None)
+    )
+    assert extender._has_waited("2026-11-21T11:00:00Z") is want
+
+
+def test_a_wait_that_is_no_duration_is_refused() -> None:
+    result = CliRunner().invoke(main, ("--volcano-enqueue-after", "soon"))
+    assert "--volcano-enqueue-after is 'soon'" in result.stderr
 
 
 def has_slot(reservation: str, pod: str) -> bool:
