@@ -160,6 +160,19 @@ class PodFailurePolicy(ApiStruct, frozen=True, kw_only=True):
     rules: tuple[PodFailurePolicyRule, ...] = ()
 
 
+class SuccessPolicyRule(ApiStruct, frozen=True, kw_only=True):
+    """Which indexes of a Job, such as `0,2-4`, or how many of these or of all have to succeed."""
+
+    succeeded_indexes: str | None = None
+    succeeded_count: int | None = None
+
+
+class SuccessPolicy(ApiStruct, frozen=True, kw_only=True):
+    """When an Indexed Job has succeeded before all of its indexes have: one rule is enough."""
+
+    rules: tuple[SuccessPolicyRule, ...] = ()
+
+
 class RollingUpdate(ApiStruct, frozen=True, kw_only=True):
     """How far a rolling update goes, and how fast.
 
@@ -213,6 +226,8 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     pod_failure_policy: PodFailurePolicy | None = None
+    completion_mode: str = ""
+    success_policy: SuccessPolicy | None = None
     active_deadline_seconds: int | None = None
     managed_by: str = ""
     leader_worker_template: LeaderWorkerTemplate | None = None
@@ -232,6 +247,9 @@ class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
     active: int | None = None
     failed: int | None = None
     succeeded: int | None = None
+    completed_indexes: str = ""
+    """Of an Indexed Job, such as `0,2-4`."""
+
     start_time: str | None = None
     conditions: tuple[PodCondition, ...] = ()
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from berth_core.objects import Pod, PodCondition
+from berth_core.storage import SuccessPolicy, SuccessPolicyRule
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from builders import NOON
 from planner.owners.workloads import controller, pod_of, refusals_of
@@ -20,6 +21,18 @@ def worker(name: str, **rest: Any) -> Pod:  # noqa: ANN401 - as for `pod`
 
 def ended(type_: str, status: str = "True") -> dict[str, Any]:
     return {"conditions": (PodCondition(type=type_, status=status),)}
+
+
+def until(*rules: SuccessPolicyRule, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a Job's spec
+    policy = SuccessPolicy(rules=rules)
+    return {"parallelism": 4, "completions": 9, "completion_mode": "Indexed", "success_policy": policy, **spec}
+
+
+ONE_OF_ALL = SuccessPolicyRule(succeeded_count=1)
+THE_FIRST = SuccessPolicyRule(succeeded_indexes="0")
+ALL_OF_FOUR = SuccessPolicyRule(succeeded_indexes="0,2-4")
+TWO_OF_FOUR = SuccessPolicyRule(succeeded_indexes="0,2-4", succeeded_count=2)
+ENDLESS = SuccessPolicyRule(succeeded_indexes="0-999999999999999999")
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,32 @@ TABLE = {
     ),
     "a success that the status does not count yet": Case(
         Reason.NO_REPLACEMENT, {"parallelism": 2}, others=(worker("work-b", phase="Succeeded"),)
+    ),
+    "a success policy that is met": Case(
+        Reason.NO_REPLACEMENT,
+        until(ONE_OF_ALL),
+        {"completed_indexes": "5"},
+        message="its Job work has succeeded by its successPolicy and makes no pods any more",
+    ),
+    "a success policy that is not met": Case(None, until(ONE_OF_ALL)),
+    "a success policy that another index meets": Case(None, until(THE_FIRST), {"completed_indexes": "1-3"}),
+    "one of two rules that is met": Case(
+        Reason.NO_REPLACEMENT, until(ALL_OF_FOUR, THE_FIRST), {"completed_indexes": "0"}
+    ),
+    "some of all indexes of a rule": Case(None, until(ALL_OF_FOUR), {"completed_indexes": "0-3"}),
+    "all indexes of a rule": Case(Reason.NO_REPLACEMENT, until(ALL_OF_FOUR), {"completed_indexes": "0-4"}),
+    "as many indexes of a rule as it counts": Case(
+        Reason.NO_REPLACEMENT, until(TWO_OF_FOUR), {"completed_indexes": "1,3-4"}
+    ),
+    "fewer indexes of a rule than it counts": Case(None, until(TWO_OF_FOUR), {"completed_indexes": "1,4-6"}),
+    "a rule of more indexes than can be listed": Case(None, until(ENDLESS), {"completed_indexes": "0"}),
+    "a success that a policy does not count yet": Case(
+        Reason.NO_REPLACEMENT,
+        until(THE_FIRST),
+        others=(worker("work-b", phase="Succeeded", annotations={"batch.kubernetes.io/job-completion-index": "0"}),),
+    ),
+    "a success policy of a Job that is not Indexed": Case(
+        None, until(ONE_OF_ALL, completion_mode="NonIndexed"), {"completed_indexes": "5"}
     ),
     "completions that are missing": Case(None, {"parallelism": 1, "completions": 3}, {"succeeded": 2}),
     "as many completions missing as pods run": Case(

@@ -33,8 +33,10 @@ _MOVES_OF_A_POD: Final = 2
 """A pod that is in the way moves twice at most."""
 
 
-def ending_refusals(job: Workload, pod: Pod, pods: Sequence[Pod], now: datetime | None) -> Iterator[Refusal]:
-    """Yield why a Job makes no pod in the stead of one of its `pods`."""
+def ending_refusals(
+    job: Workload, pod: Pod, pods: Sequence[Pod], now: datetime | None, *, has_succeeded: bool
+) -> Iterator[Refusal]:
+    """Yield why a Job makes no pod in the stead of one of its `pods`; by its policy it may have succeeded already."""
     name = f"Job {job.metadata.name}"
     if job.spec.managed_by not in {"", _CONTROLLER}:
         text = f"its {name} is managed by {job.spec.managed_by}, which is not known to make its pods again"
@@ -43,6 +45,10 @@ def ending_refusals(job: Workload, pod: Pod, pods: Sequence[Pod], now: datetime 
     ends = [condition for condition in job.status.conditions if condition.type in _ENDS and condition.status == "True"]
     if ends:
         text = f"its {name} has the condition {ends[0].type} and makes no pods any more"
+        yield Refusal(RefusalReason.NO_REPLACEMENT, text)
+        return
+    if has_succeeded:
+        text = f"its {name} has succeeded by its successPolicy and makes no pods any more"
         yield Refusal(RefusalReason.NO_REPLACEMENT, text)
         return
     if why := _why_none_wanted(job, pods):

@@ -28,6 +28,7 @@ from berth_descheduler.planner.owners.statefulsets import (
     revision_of,
     takes_current_revision,
 )
+from berth_descheduler.planner.owners.success_policies import is_met
 from berth_descheduler.planner.owners.templates import Templates
 
 _SYNCED_PHASES: Final = frozenset({"", "Pending", "Running"})
@@ -55,6 +56,8 @@ class Owners:
             (revision.metadata.namespace, revision.metadata.name): revision
             for revision in snapshot.controller_revisions
         }
+        self._successful: dict[tuple[str, str], bool] = {}
+        """By namespace and name of Jobs with a successPolicy, whether that is met."""
         self._first_unready: dict[str, tuple[int, str] | None] = {}
         """By the StatefulSet's uid, or else its namespace and name."""
 
@@ -116,11 +119,20 @@ class Owners:
         if kind == STATEFUL_SET_KIND:
             yield from self._of_stateful_set(pod, workload)
         elif kind == JOB_KIND and shrinking is None:
-            yield from ending_refusals(workload, pod, self._makers.pods_of(pod), self._now)
+            has_succeeded = self._has_succeeded(pod, workload)
+            yield from ending_refusals(workload, pod, self._makers.pods_of(pod), self._now, has_succeeded=has_succeeded)
         template = workload.spec.template
         if kind != STATEFUL_SET_KIND and template is not None and (asked := self._asked(pod, template)):
             origin = f"its {workload.kind} {workload.metadata.name} makes the replacement from its template"
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
+
+    def _has_succeeded(self, pod: Pod, job: Workload) -> bool:
+        if job.spec.success_policy is None:
+            return False
+        key = (job.metadata.namespace, job.metadata.name)
+        if key not in self._successful:
+            self._successful[key] = is_met(job, self._makers.pods_of(pod))
+        return self._successful[key]
 
     def _ending_above(self, workload: Workload) -> Refusal | None:
         """Return why a workload is about to go: what controls it is being deleted, or its Deployment is gone.
