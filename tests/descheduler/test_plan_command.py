@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from berth_core.clock import SystemClock
 from berth_core.snapshot import Snapshot
@@ -75,6 +76,42 @@ def test_every_pod_that_stays_is_named_with_its_reason_where_that_is_asked_for(c
             "also": [],
         }
     ]
+
+
+ALIKE = Snapshot(
+    nodes=tuple(node(f"n{index}", cpu="4") for index in range(3)),
+    pods=tuple(pod(f"web-{index}", node=f"n{index}", cpu="1", memory="1Gi") for index in range(3)),
+    workloads=(workload(replicas=3),),
+)
+
+
+@pytest.mark.parametrize("kept", ["n0", "n1", "n2"])
+@pytest.mark.parametrize("form", ["plan", "MigrationPlan", "YAML"])
+def test_a_plan_keeps_to_an_earlier_one(kept: str, form: str, capsys: Captured, tmp_path: Path) -> None:
+    snapshot, earlier = tmp_path / "snapshot.json", tmp_path / "earlier"
+    snapshot.write_bytes(ALIKE.to_json())
+    first = plan_json(capsys, "--snapshot", str(snapshot), "--strategy", "consolidate")
+    moves = [
+        {**first["moves"][0], "pod": f"web-{index}", "podUID": "", "source": f"n{index}", "target": kept}
+        for index in range(3)
+        if f"n{index}" != kept
+    ]
+    document = {"moves": moves} if form == "plan" else {"kind": "MigrationPlan", "spec": {"moves": moves}}
+    earlier.write_text(yaml.safe_dump(document) if form == "YAML" else json.dumps(document))
+
+    made = plan_json(capsys, "--snapshot", str(snapshot), "--strategy", "consolidate", "--like", str(earlier))
+
+    assert {(move["pod"], move["target"]) for move in made["moves"]} == {(move["pod"], kept) for move in moves}
+    assert made["reached"] == first["reached"] == 2
+    assert made["provenOptimal"] is first["provenOptimal"]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "moves: 3", '{"spec": {"moves": [{"pod": 1}]}}', "a: [", ""])
+def test_a_file_without_a_plan_is_refused(text: str, capsys: Captured, file: str, tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier"
+    earlier.write_text(text)
+
+    assert refused(capsys, "--snapshot", file, "--like", str(earlier)).startswith("--like is ")
 
 
 class ClockWhileReading(SystemClock):

@@ -29,11 +29,13 @@ from berth_core import (
     MigrationPlan,
     MoveMethod,
     NoDeadline,
+    PlannedMove,
     Snapshot,
     SnapshotKind,
     SystemClock,
     parse_kinds,
 )
+from berth_core.decoding import convert
 from berth_descheduler.migration.moves.surge_eligibility import find_unsurgeable
 from berth_descheduler.options import (
     GroupedCommand,
@@ -67,7 +69,7 @@ from berth_descheduler.planner import (
     without_surges,
 )
 from berth_descheduler.plugins import installed_plugins
-from berth_descheduler.policy import PlanInput, find_restrictions
+from berth_descheduler.policy import PlanInput, find_restrictions, read_documents
 from berth_descheduler.report import (
     Occasion,
     ReportFile,
@@ -131,6 +133,12 @@ _snapshot_option = click.option(
 @planner_options
 @namespace_option
 @moves_option
+@click.option(
+    "--like",
+    type=click.Path(),
+    metavar="FILE",
+    help="Keep to an earlier plan where as much is freed: what `berth plan -o json` wrote, or a MigrationPlan.",
+)
 @click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
 @output_option
 @click.option("--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason.")
@@ -147,6 +155,7 @@ def plan_command(
     kubeconfig: str | None,
     context: str | None,
     policy: str | None,
+    like: str | None,
     at: str | None,
     output: Output,
     every_pod: bool,
@@ -162,6 +171,8 @@ def plan_command(
     if options["rehearse"]:
         require(Extra.DEMO, "--rehearse")
     settings, moves = settings_to_plan(options, policy, at=at)
+    if like is not None:
+        settings = replace(settings, run=replace(settings.run, earlier=_read_earlier_moves(like)))
     refuse_second_prices(options["price"], is_priced=settings.weighs_nodes)
     stated_kinds = _stated(snapshot, options["snapshot_kinds"])
     with naming_what_was_typed(options, policy), _reading(snapshot, stated_kinds, kubeconfig, context) as source:
@@ -185,6 +196,24 @@ def plan_command(
     if not output.for_people:
         write_described(described, output)
     return 0
+
+
+def _read_earlier_moves(name: str) -> tuple[PlannedMove, ...]:
+    """Return the moves of a file with a plan, as `berth plan` describes it or as a MigrationPlan.
+
+    Raises `InputError` for a file with none.
+    """
+    expected = "a file with a plan, as `berth plan -o json` or `kubectl get migrationplan -o json` writes it"
+    documents = read_documents(name, "--like")
+    content = documents[0].content if len(documents) == 1 else None
+    described = content.get("spec", content) if isinstance(content, dict) else None
+    moves = described.get("moves") if isinstance(described, dict) else None
+    if not isinstance(moves, list):
+        raise InputError("--like", name, expected)
+    try:
+        return convert(moves, tuple[PlannedMove, ...])
+    except msgspec.ValidationError as error:
+        raise InputError("--like", name, expected) from error
 
 
 def _read_deployments(read: Snapshot, source: PlanSource) -> list[dict[str, Any]]:

@@ -234,6 +234,9 @@ class RunSoFar:
     begun: tuple[PlannedMove, ...] = ()
     """Moves of earlier plans of the same run: they count for the limits by node and namespace."""
 
+    earlier: tuple[PlannedMove, ...] = ()
+    """Moves of the plan before: of plans that free as many nodes, one that keeps to them is made."""
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:

@@ -17,6 +17,7 @@ import numpy as np
 
 from berth_core import PODS, Deadline, EarlierDeadline, NoDeadline, Pod, Snapshot, is_over, readable_quantities
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.goals.free_nodes.kept_moves import propose_like
 from berth_descheduler.goals.free_nodes.ordered_sets import OrderedSets
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, Prover, Quality, State
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
@@ -73,7 +74,11 @@ class Consolidate:
 
     def propose(self, problem: Problem, state: State) -> Proposal:
         """Return the moves that free the most nodes, and why not more."""
-        return _ConsolidateRun(problem, state, self._deadline, self._min_savings).propose()
+
+        def run(asked: Problem, before: State) -> Proposal:
+            return _ConsolidateRun(asked, before, self._deadline, self._min_savings).propose()
+
+        return propose_like(problem, state, run, self._min_savings, self._deadline)
 
 
 class _ConsolidateRun:

@@ -1,0 +1,160 @@
+"""A plan keeps to the one before it where that frees as much."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from msgspec.structs import replace as with_fields
+
+from benchmarks.families import family
+from berth_core import PlannedMove
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import Plan, PlannerSettings, plan
+from berth_descheduler.planner.problem import Prover
+from builders import node, owner, pod
+from planner.clusters import api_items, consolidating, moves_of
+from planner.replay import replay_steps, replay_waves
+
+Key = tuple[str, str, str]
+
+
+def like(settings: PlannerSettings, earlier: Sequence[PlannedMove]) -> PlannerSettings:
+    return replace(settings, run=replace(settings.run, earlier=tuple(earlier)))
+
+
+def keys(moves: Sequence[PlannedMove]) -> list[Key]:
+    return [(move.pod, move.source, move.target) for move in moves]
+
+
+def without_pod(snapshot: Snapshot, name: str) -> Snapshot:
+    """The cluster once the controller of a pod was scaled down by it."""
+    (gone,) = (one for one in snapshot.pods if one.metadata.name == name)
+    controller = "" if gone.controller is None else gone.controller.name
+    workloads = tuple(
+        with_fields(one, spec=with_fields(one.spec, replicas=one.spec.replicas - 1))
+        if one.metadata.name == controller
+        else one
+        for one in snapshot.workloads
+    )
+    return replace(snapshot, pods=tuple(one for one in snapshot.pods if one is not gone), workloads=workloads)
+
+
+def carried_out(snapshot: Snapshot, moves: Sequence[PlannedMove]) -> Snapshot:
+    """The cluster after moves: each pod is gone, and a new one is on its target."""
+    targets = {(move.namespace, move.pod): move.target for move in moves}
+    pods = []
+    for old_pod in snapshot.pods:
+        meta = old_pod.metadata
+        if (target := targets.get((meta.namespace, meta.name))) is not None:
+            metadata = with_fields(meta, name=f"{meta.name}-new", uid=f"{meta.uid}-new")
+            pods.append(with_fields(old_pod, metadata=metadata, spec=with_fields(old_pod.spec, node_name=target)))
+        else:
+            pods.append(old_pod)
+    return replace(snapshot, pods=tuple(pods))
+
+
+def move(name: str, source: str, target: str) -> PlannedMove:
+    return PlannedMove(namespace="default", pod=name, source=source, target=target)
+
+
+def alike(number: int = 4) -> Snapshot:
+    """Nodes of four cores with one pod of a core each: three of four can be emptied, whichever they are."""
+    return Snapshot(
+        nodes=tuple(node(f"n{index}", cpu="4") for index in range(number)),
+        pods=tuple(
+            pod(f"p{index}", node=f"n{index}", cpu="1", memory=None, controller=owner(name=f"p{index}"))
+            for index in range(number)
+        ),
+    )
+
+
+def assert_feasible(snapshot: Snapshot, made: Plan) -> None:
+    assert replay_steps(api_items(snapshot), moves_of(made)) == []
+    assert replay_waves(api_items(snapshot), moves_of(made)) == []
+
+
+@pytest.mark.parametrize("kept", range(4))
+def test_of_plans_that_free_as_much_that_before_is_made_again(kept: int) -> None:
+    earlier = [move(f"p{index}", f"n{index}", f"n{kept}") for index in (3, 2, 1, 0) if index != kept]
+
+    made = plan(alike(), like(consolidating(), earlier))
+
+    assert sorted(keys(made.moves)) == sorted(keys(earlier))
+    assert made.quality is not None
+    assert (made.quality.reached, made.quality.proven_optimal, made.quality.prover) == (3, True, Prover.BOUND)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "want_freed"),
+    [
+        ([move("gone", "n0", "n3")], 3),
+        ([move("p0", "n0", "nowhere")], 3),
+        ([move("p0", "n2", "n3")], 3),
+        ([move("p0", "n0", "n3"), move("p0", "n3", "n1")], 3),
+        ([move("p0", "n0", "n1")], 3),
+        ([move("p0", "n0", "")], 3),
+    ],
+    ids=["no such pod", "no such node", "it is elsewhere", "by a detour", "a part of a plan", "an eviction"],
+)
+def test_no_fewer_nodes_are_freed_for_the_sake_of_an_earlier_plan(earlier: list[PlannedMove], want_freed: int) -> None:
+    made = plan(alike(), like(consolidating(), earlier))
+
+    assert len(made.freed_nodes) == want_freed
+    assert_feasible(alike(), made)
+
+
+def test_a_pod_that_came_meanwhile_goes_along() -> None:
+    earlier = [move(f"p{index}", f"n{index}", "n3") for index in (0, 1)]
+    newcomer = pod("new", node="n0", cpu="1", memory=None, controller=owner(name="new"))
+    snapshot = replace(alike(3), nodes=alike().nodes, pods=(*alike(3).pods[:2], *alike().pods[3:], newcomer))
+
+    made = plan(snapshot, like(consolidating(), earlier))
+
+    assert set(made.freed_nodes) == {"n0", "n1"}
+    assert set(keys(earlier)) < set(keys(made.moves))
+    assert_feasible(snapshot, made)
+
+
+def test_the_limit_on_moves_is_kept() -> None:
+    earlier = [move(f"p{index}", f"n{index}", "n3") for index in (0, 1, 2)]
+
+    made = plan(alike(), like(consolidating(max_moves=2), earlier))
+
+    assert keys(made.moves) == keys(earlier[:2])
+
+
+def test_each_node_is_freed_or_has_a_reason() -> None:
+    earlier = [move(f"p{index}", f"n{index}", "n3") for index in (0, 1, 2)]
+
+    made = plan(alike(), like(consolidating(), earlier))
+
+    left = {refusal.node for refusal in made.refused}
+    assert left == {"n3"}
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("gpus", 0), ("gpus", 1), ("resources", 0)])
+def test_with_one_pod_fewer_more_moves_are_the_same_and_no_fewer_nodes_are_freed(kind: str, seed: int) -> None:
+    snapshot, settings = family(kind, 16, seed), consolidating(exact=False)
+    before = plan(snapshot, settings)
+    same_with, same_without = 0, 0
+    for gone in (one.metadata.name for one in snapshot.pods[::12]):
+        changed = without_pod(snapshot, gone)
+        without, made = plan(changed, settings), plan(changed, like(settings, before.moves))
+        assert len(made.freed_nodes) >= len(without.freed_nodes)
+        same_without += len(set(keys(without.moves)) & set(keys(before.moves)))
+        same_with += len(set(keys(made.moves)) & set(keys(before.moves)))
+
+    assert same_with > same_without
+
+
+@pytest.mark.parametrize("kind", ["gpus", "resources", "mixed"])
+def test_after_a_part_is_carried_out_no_pod_is_sent_where_pods_were_leaving(kind: str) -> None:
+    snapshot, settings = family(kind, 12, 1), consolidating(exact=False)
+    before = plan(snapshot, settings)
+    cluster = carried_out(snapshot, [one for one in before.moves if one.wave <= before.waves // 2])
+
+    made = plan(cluster, like(settings, before.moves))
+
+    assert set(before.freed_nodes) <= set(made.after.empty_nodes)
+    assert not {one.target for one in made.moves} & set(before.freed_nodes)
+    assert_feasible(cluster, made)
