@@ -24,6 +24,7 @@ from berth_core import (
     MoveState,
     Node,
     PermanentError,
+    PlannedMove,
     PlanPhase,
     RunMode,
     Snapshot,
@@ -41,7 +42,7 @@ from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_descheduler.migration.plans.abort import abort_plan
 from berth_descheduler.migration.plans.events import announce, announce_starving
 from berth_descheduler.migration.plans.execution import PlanDeletedError, execute_plan
-from berth_descheduler.migration.plans.history import PodName, find_pods_in_cooldown
+from berth_descheduler.migration.plans.history import PodName, find_last_moves, find_pods_in_cooldown
 from berth_descheduler.migration.plans.leases import run_lease
 from berth_descheduler.migration.plans.not_begun import (
     FIRST_PAUSE_SECONDS,
@@ -282,7 +283,7 @@ class Cycle:
         seconds_left = None if max_seconds is None else max_seconds - (now - began).total_seconds()
         if (moves_left is not None and moves_left <= 0) or (seconds_left is not None and seconds_left <= 0):
             return False
-        run = dataclasses.replace(planner.run, begun=begun_moves, began=began)
+        run = dataclasses.replace(planner.run, begun=begun_moves, began=began, earlier=plan.spec.moves)
         planner = dataclasses.replace(planner.within(moves_left), run=run)
         self._planner = limit_moves(planner if planner.run.now is None else planner.at(now))
         self._settings = dataclasses.replace(
@@ -306,10 +307,15 @@ class Cycle:
         end_seconds = self._settings.execution.timeouts.end_seconds
         if freed_nodes := settle_freed_nodes(self._client, self._context.clock, plans, end_seconds=end_seconds):
             self._context.observer.nodes_freed(freed_nodes)
+        self._keep_to(find_last_moves(plans, self._settings.policy))
         nodes = self._client.list(NODES, type=Node).items
         sweep_freed_nodes(self._client, nodes, self._read_snapshot)
         sweep_cooling_nodes(self._client, self._context.clock, nodes)
         return leftovers
+
+    def _keep_to(self, moves: tuple[PlannedMove, ...]) -> None:
+        """Keep to moves of an earlier plan where others bring no more."""
+        self._planner = dataclasses.replace(self._planner, run=dataclasses.replace(self._planner.run, earlier=moves))
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
         """Resume the plans of interrupted runs under their own policies' settings.

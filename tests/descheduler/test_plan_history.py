@@ -18,7 +18,12 @@ from berth_core.migration_plans import (
     PlanPhase,
 )
 from berth_core.objects import ObjectMeta
-from berth_descheduler.migration.plans.history import count_ping_pong, find_pods_in_cooldown, find_refilled
+from berth_descheduler.migration.plans.history import (
+    count_ping_pong,
+    find_last_moves,
+    find_pods_in_cooldown,
+    find_refilled,
+)
 from builders import NOON
 
 HOUR = timedelta(hours=1)
@@ -70,6 +75,25 @@ def test_a_replacement_that_was_moved_on_is_known_by_its_last_name() -> None:
 )
 def test_no_pod_rests_after(claim: str, status: MoveStatus) -> None:
     assert find_pods_in_cooldown([plan("one", 5, (move("web-1", "a", "b"), status))], NOON, HOUR) == {}, claim
+
+
+def test_the_last_moves_of_a_policy_are_those_of_its_youngest_plan_with_any() -> None:
+    def created(name: str, minute: int, policy: str, *moves: PlannedMove) -> MigrationPlan:
+        stamp = format_timestamp(NOON + timedelta(minutes=minute))
+        spec = MigrationPlanSpec(policy=policy, moves=moves)
+        return MigrationPlan(metadata=ObjectMeta(name=name, creation_timestamp=stamp), spec=spec)
+
+    first, second = move("web-1", "a", "b"), move("web-1", "a", "c")
+    plans = [
+        created("z", 1, "nightly", first),
+        created("y", 2, "nightly", second),
+        created("x", 3, "nightly"),
+        created("w", 4, "weekly", first),
+    ]
+
+    assert find_last_moves(plans, "nightly") == (second,)
+    assert find_last_moves(plans, "weekly") == (first,)
+    assert find_last_moves(plans, "") == ()
 
 
 def test_a_node_that_was_freed_and_is_to_be_freed_again_has_been_filled_again() -> None:

@@ -9,16 +9,18 @@ import pytest
 
 from berth_core.clock import SystemClock, format_timestamp, parse_timestamp
 from berth_core.labels import POLICY_LABEL
-from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, RunMode
+from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlannedMove, PlanPhase, RunMode
 from berth_core.names import DESCHEDULER_LEASE, OPERATOR_LEASE
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.goals import goal_named
+from berth_descheduler.migration.manifests.plans import build_plan
 from berth_descheduler.migration.plans.requests import build_requested_plan
 from berth_descheduler.outcome import SilentObserver, Verdict
 from berth_descheduler.settings import Approval, CycleSettings
-from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS
+from berth_kube.resources import LEASES, MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock
-from descheduler.fake_cluster import FakeCluster, fragmented_cluster
+from descheduler.fake_cluster import FakeCluster, fragmented_cluster, node, replica_set
+from descheduler.fake_cluster import pod as web_pod
 from planner_settings import with_args, with_settings
 
 NOT_SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
@@ -243,3 +245,29 @@ def test_what_another_run_began_is_carried_on_unless_it_is_too_old(
     outcome = cycle(cluster, RunMode.APPROVE).resume(stored(cluster))
     assert stored(cluster).phase is want
     assert outcome.verdict is (Verdict.CARRIED_OUT if want is PlanPhase.SUCCEEDED else Verdict.ABORTED)
+
+
+@pytest.mark.parametrize("kept", ["n1", "n2", "n3"])
+def test_a_plan_keeps_to_the_one_before_it_where_as_much_is_freed(kept: str) -> None:
+    cluster = FakeCluster()
+    cluster.start_operator()
+    names = ("n1", "n2", "n3")
+    for name in names:
+        cluster.add(NODES, node(name))
+        cluster.add(REPLICA_SETS, replica_set(f"web-{name}", 1))
+        cluster.add(PODS, web_pod(f"web-{name}-1", f"web-{name}", name, cpu="1"))
+    moves = tuple(
+        PlannedMove(namespace="shop", pod=f"web-{name}-1", source=name, target=kept) for name in names if name != kept
+    )
+    before = MigrationPlanSpec(policy="nightly", mode=RunMode.PLAN, moves=moves)
+    cluster.add(MIGRATION_PLANS, build_plan("before", before))
+    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+
+    Cycle(around, settings(RunMode.PLAN), with_args(PLANNER, goal=goal_named("Consolidate"))).run()
+
+    (made,) = (
+        plan for plan in map(MigrationPlan.from_api, cluster.raw(MIGRATION_PLANS)) if plan.metadata.name != "before"
+    )
+    assert {(move.namespace, move.pod, move.target) for move in made.spec.moves} == {
+        (move.namespace, move.pod, move.target) for move in moves
+    }

@@ -35,6 +35,13 @@ def find_pods_in_cooldown(
     return {pod_name: arrival.at for pod_name, arrival in arrivals.items() if arrival.at > now - cool_down}
 
 
+def find_last_moves(plans: Iterable[MigrationPlan], policy: str) -> tuple[PlannedMove, ...]:
+    """Return the moves of the youngest plan of a policy, or of the runs by hand; () if there is none with moves."""
+    of_policy = [plan for plan in plans if plan.spec.policy == policy and plan.spec.moves]
+    by_age = sorted(of_policy, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name))
+    return by_age[-1].spec.moves if by_age else ()
+
+
 def find_refilled(
     plans: Iterable[MigrationPlan], nodes: Collection[str], now: datetime, within: timedelta
 ) -> Mapping[str, str]:
