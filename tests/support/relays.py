@@ -16,10 +16,10 @@ Address = tuple[str, int]
 class Relay:
     """Passes the bytes of each connection on to one address, until it forgets the connection."""
 
-    def __init__(self, target: Address | None = None, *, host: str = LOOPBACK) -> None:
+    def __init__(self, target: Address | None = None, *, host: str = LOOPBACK, port: int = 0) -> None:
         self._target = target
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, 0), family=family, backlog=128)
+        self._listener = socket.create_server((host, port), family=family, backlog=128)
         self._lock = threading.Lock()
         self._links: list[_Link] = []
 

@@ -221,7 +221,7 @@ function showFragmentation(capacity) {
 
 const WIDTH = 600;
 const HEIGHT = 150;
-const LEFT = 44; // of the plot, right of its percentages
+const LEFT = 64; // of the plot, right of its percentages
 const RESOURCES_DRAWN = 4;
 let lastPlans = []; // those of the list, for what they freed
 
