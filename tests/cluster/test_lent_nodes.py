@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from berth_core import POLICY_API_VERSION, POLICY_KIND, BerthError, DeschedulerPolicy, MigrationPlan, RevocableZone
-from berth_core.labels import REVOCABLE_ZONE_LABEL
+from berth_core.labels import REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.objects import Pod
-from berth_core.revocable_zones import ZoneCondition, ZoneReason, says_preemptable
+from berth_core.revocable_zones import LentFence, ZoneCondition, ZoneReason, says_preemptable
 from berth_kube import Informer, Store, WatchItem
 from berth_kube.errors import Call
 from berth_kube.resources import (
@@ -128,6 +128,26 @@ def test_only_preemptable_pods_use_a_lent_node_and_only_while_it_is_open(stage: 
 
     stage.client.delete(REVOCABLE_ZONES, zone)
     wait_for_node(stage, "service", lent)
+
+
+def test_a_label_that_names_no_zone_keeps_pods_off_until_it_is_taken_off(stage: Stage, zone: str) -> None:
+    usual, _ = stage.nodes
+    label = {"metadata": {"labels": {REVOCABLE_ZONE_LABEL: f"not-{zone}"}}}
+    stage.client.merge_patch(NODES, usual, label)
+
+    def is_fenced() -> bool:
+        kind = f"{STANDING_FENCE_LABEL}={LentFence.WITHOUT_ZONE}"
+        fences = stage.client.list(PODS, label_selector=kind, type=Pod).items
+        return [fence.spec.node_name for fence in fences] == [usual]
+
+    eventually("the node has the fence of one without a zone", is_fenced, seconds=LONG_SECONDS)
+    create(stage, "service")
+    create(stage, "by-label", labels=PREEMPTABLE)
+    names = ("service", "by-label")
+    eventually("none comes in", lambda: all(is_refused(stage, name) for name in names), seconds=LONG_SECONDS)
+    stage.client.merge_patch(NODES, usual, {"metadata": {"labels": {REVOCABLE_ZONE_LABEL: None}}})
+    for name in names:
+        wait_for_node(stage, name, usual)
 
 
 def test_preemptable_pods_prefer_open_lent_nodes_and_daemon_pods_come_always(stage: Stage, zone: str) -> None:

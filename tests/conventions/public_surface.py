@@ -34,7 +34,7 @@ from berth_descheduler.server import serve
 from berth_kube.client import KubeClient
 from berth_operator.cli import main as operator
 from berth_operator.reservation.actions import Action, label_of
-from berth_operator.reservation.conditions import TEMPLATE_DIFFERS, ConditionReason
+from berth_operator.reservation.conditions import OWNER_DIFFERS, TEMPLATE_DIFFERS, ConditionReason
 from berth_operator.runtime.registry import CAPABILITIES
 from berth_operator.runtime.workqueue import KeyKind
 from conventions.command_documents import documents
@@ -331,7 +331,7 @@ def _reasons() -> Iterator[str]:
     for title, values in sorted(vocabularies.items()):
         yield from _section(title, sorted(value or '""' for value in values))
     yield from _section("reasons of a Reservation's conditions", sorted(ConditionReason))
-    yield from _section("events on a pod of the operator's", [TEMPLATE_DIFFERS])
+    yield from _section("events on a pod of the operator's", [OWNER_DIFFERS, TEMPLATE_DIFFERS])
     yield from _section("conditions of a policy", sorted((SCHEDULED, VALID)))
     yield from _section("actions of the operator (label action)", sorted(label_of(one) for one in get_args(Action)))
 

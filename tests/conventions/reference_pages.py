@@ -39,7 +39,7 @@ from berth_operator import capabilities
 from berth_operator import telemetry as operator_logs
 from berth_operator.cli import main as operator
 from berth_operator.metrics import REGISTRY
-from berth_operator.reservation.conditions import TEMPLATE_DIFFERS, ConditionReason
+from berth_operator.reservation.conditions import OWNER_DIFFERS, TEMPLATE_DIFFERS, ConditionReason
 from berth_sandbox.invariants import Invariant
 from berth_sandbox.invariants.state import BOUND_SECONDS
 
@@ -214,7 +214,8 @@ def arguments(described: Mapping[str, str]) -> str:
 _RESERVATION_EVENTS: Final = (
     "A change of phase is an event on the Reservation, with the phase as its reason; for `Failed` it is a warning with "
     f"the reason of the failure. `{ConditionReason.NEVER_EXPIRES}` warns once of a Reservation that never ends. "
-    f"`{TEMPLATE_DIFFERS}` on a pod says how it differs from every template of the Reservation whose owner it is."
+    f"`{TEMPLATE_DIFFERS}` on a pod says how it differs from every template of the Reservation whose owner it is. "
+    f"`{OWNER_DIFFERS}` says that its controller has the name in an owner entry, and another uid."
 )
 
 

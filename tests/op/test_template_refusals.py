@@ -19,7 +19,7 @@ from berth_operator.reservation.act.events import EventRecorder
 from berth_operator.reservation.act.template_refusals import TemplateRefusals
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings
-from builders import NOON, FakeClock, as_api, bare_pod, label_owner, pod, task
+from builders import NOON, FakeClock, as_api, bare_pod, label_owner, object_owner, owner, pod, task
 from handover_builders import place, slot
 
 WEB = {"app": "web"}
@@ -59,7 +59,8 @@ class Bench:
             pass
         events = self.api.raw(EVENTS)
         assert {(event["reason"], event["type"], event["involvedObject"]["kind"]) for event in events} <= {
-            ("TemplateDiffers", "Warning", "Pod")
+            ("TemplateDiffers", "Warning", "Pod"),
+            ("OwnerDiffers", "Warning", "Pod"),
         }
         return [(event["involvedObject"]["name"], event["message"]) for event in events]
 
@@ -117,6 +118,16 @@ CASES = {
     ),
     "a pod that runs and was there before the Reservation": Case(
         pod=new_pod(created="2026-11-21T09:00:00Z", node_selector=ZONED, node="node-a")
+    ),
+    "a pod of a controller that was made again under the name": Case(
+        reservations=[holding(owners=[object_owner(kind="ReplicaSet", name="web", uid="uid-before")])],
+        pod=new_pod(controller=owner("ReplicaSet", "web", uid="uid-now")),
+        want="the Reservation place is for an earlier owner of this pod's name (OwnerNotMatch): "
+        "ReplicaSet web has the uid uid-now, not uid-before",
+    ),
+    "a pod of that name's controller itself": Case(
+        reservations=[holding(owners=[object_owner(kind="ReplicaSet", name="web", uid="uid-now")])],
+        pod=new_pod(controller=owner("ReplicaSet", "web", uid="uid-now")),
     ),
     "a pod that fits": Case(pod=new_pod()),
     "a pod of somebody else": Case(pod=new_pod(labels={"app": "db"}, node_selector=ZONED)),

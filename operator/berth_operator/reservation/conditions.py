@@ -39,6 +39,8 @@ class ConditionReason(StrEnum):
 
 TEMPLATE_DIFFERS: Final = "TemplateDiffers"
 """Reason of the event on a pod that an owner entry names and no template fits."""
+OWNER_DIFFERS: Final = "OwnerDiffers"
+"""Reason of the event on a pod whose controller has the name in an owner entry and another uid."""
 
 
 _Why = tuple[str, str]

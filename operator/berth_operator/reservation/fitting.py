@@ -52,6 +52,21 @@ def why_not_fitting(reservation: Reservation, pod: Pod, held: Collection[str]) -
     return f"{', '.join(differences)} (task {closest.name})"
 
 
+def why_not_owner(reservation: Reservation, pod: Pod, held: Collection[str]) -> str:
+    """Return why a pod is none of an owner's whose entry has the name of its controller; "" if none has.
+
+    That is so for a controller that was made again under its name: the entry has the uid of the one before.
+    """
+    controller = pod.controller
+    if not held or controller is None or pod.metadata.namespace != reservation.metadata.namespace:
+        return ""
+    named = (owner.object for owner in reservation.spec.owners if owner.object is not None and owner.object.uid)
+    same_name = [found for found in named if (found.kind, found.name) == (controller.kind, controller.name)]
+    if not same_name or may_own(reservation, pod):
+        return ""
+    return f"{controller.kind} {controller.name} has the uid {controller.uid}, not {same_name[0].uid}"
+
+
 def slots_by_key(reservation: Reservation) -> dict[tuple[str, int], Slot]:
     """Return the slots of a Reservation's status by (task, index)."""
     return {(slot.task, slot.index): slot for slot in reservation.status.slots}

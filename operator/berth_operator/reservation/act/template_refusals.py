@@ -29,8 +29,8 @@ from berth_kube import PODS
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.events import EventRecorder, RecordedEvent
-from berth_operator.reservation.conditions import TEMPLATE_DIFFERS
-from berth_operator.reservation.fitting import why_not_fitting
+from berth_operator.reservation.conditions import OWNER_DIFFERS, TEMPLATE_DIFFERS
+from berth_operator.reservation.fitting import why_not_fitting, why_not_owner
 
 _LOG = structlog.get_logger(__name__)
 
@@ -130,14 +130,22 @@ class TemplateRefusals:
             pod_and_reservation = (pod.metadata.uid, reservation.metadata.uid)
             with self._lock:
                 is_recorded = pod_and_reservation in self._recorded
-            why = "" if is_recorded else self._why_refused(reservation, pod)
-            if why and self._has_budget(pod.metadata.namespace):
-                self._record(reservation, pod, why)
+            why = None if is_recorded else self._why_refused(reservation, pod)
+            if why is not None and self._has_budget(pod.metadata.namespace):
+                self._record(reservation, pod, *why)
 
-    def _why_refused(self, reservation: Reservation, pod: Pod) -> str:
+    def _why_refused(self, reservation: Reservation, pod: Pod) -> tuple[str, str] | None:
+        """Return the reason and message of the event, None for no event."""
         slots = self._cache.published_status(reservation).slots
         held_tasks = frozenset(slot.task for slot in slots if slot.state is SlotState.HELD)
-        return why_not_fitting(reservation, pod, held_tasks)
+        name = reservation.metadata.name
+        if why := why_not_fitting(reservation, pod, held_tasks):
+            text = f"the Reservation {name} is for this pod, but its template does not fit (SpecNotMatch): {why}"
+            return TEMPLATE_DIFFERS, text
+        if why := why_not_owner(reservation, pod, held_tasks):
+            text = f"the Reservation {name} is for an earlier owner of this pod's name (OwnerNotMatch): {why}"
+            return OWNER_DIFFERS, text
+        return None
 
     def _has_budget(self, namespace: str) -> bool:
         """Count an event against its namespace's budget.
@@ -158,16 +166,14 @@ class TemplateRefusals:
             times.append(now)
             return True
 
-    def _record(self, reservation: Reservation, pod: Pod, why: str) -> None:
+    def _record(self, reservation: Reservation, pod: Pod, reason: str, message: str) -> None:
         meta = pod.metadata
         with self._lock:
             self._recorded[meta.uid, reservation.metadata.uid] = None
             while len(self._recorded) > _MOST_RECORDED:
                 self._recorded.popitem(last=False)
         regarding = ObjectReference.of("v1", "Pod", meta)
-        name = reservation.metadata.name
-        message = f"the Reservation {name} is for this pod, but its template does not fit (SpecNotMatch): {why}"
-        self._recorder.record(RecordedEvent(regarding, "Warning", TEMPLATE_DIFFERS, message))
+        self._recorder.record(RecordedEvent(regarding, "Warning", reason, message))
 
 
 def _is_concerned(pod: Pod) -> bool:

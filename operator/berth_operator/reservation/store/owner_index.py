@@ -53,8 +53,10 @@ def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
     """Yield marks of which every pod of an owner has one."""
     owner_object = owner.object
     if owner_object is not None:
-        by_uid = bool(owner_object.uid) and owner_object.kind != DEPLOYMENT
-        yield ("uid", owner_object.uid) if by_uid else ("name", owner_object.kind, owner_object.name)
+        if owner_object.uid and owner_object.kind != DEPLOYMENT:
+            yield "uid", owner_object.uid
+        if owner_object.name:  # also beside a uid: a pod of a later object of that name is told why it has no place
+            yield "name", owner_object.kind, owner_object.name
     if owner.label_selector is not None:
         yield from _marks_of_selector(owner.label_selector)
     if owner.annotations:
