@@ -133,7 +133,7 @@ class StarvingJobsStrategy:
         return Proposal(move_proposal.steps, left_out, quality, rooms, waits=waits, starving=outcome_counts)
 
     def _kept_out(self, snapshot: Snapshot, now: datetime) -> tuple[Refused, ...]:
-        """Return the jobs that starve without pods: their places could be held for nobody."""
+        """Return the jobs that starve without pods: no place can be held for pods that do not exist."""
         return tuple(
             _refuse_group(group)
             for group in groups_without_pods(snapshot)
