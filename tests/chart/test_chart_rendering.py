@@ -581,13 +581,25 @@ def policies(manifests: list[Manifest]) -> dict[str, Manifest]:
 
 
 def test_the_sandbox_has_the_charts_admission_policies(helm: Helm) -> None:
-    values = {"operator": {"options": {"webhookUrl": "https://127.0.0.1:1"}, "evictions": {"enabled": True}}}
+    values = {
+        "operator": {"options": {"webhookUrl": "https://127.0.0.1:1"}, "evictions": {"enabled": True}},
+        "admissionPolicies": {"reservationsWithoutOwners": True},
+    }
     rendered = policies(helm.render(values, namespace=DEFAULT_NAMESPACE))
     built = {
         f"{one['kind']} {one['metadata']['name']}": one["spec"] for pair in build_admission_policies() for one in pair
     }
     text = json.dumps(rendered).replace("https://127.0.0.1:1/", "https://127.0.0.1:")
     assert json.loads(text) == built
+
+
+def test_reservations_without_owners_are_off_by_default(helm: Helm) -> None:
+    name = "ValidatingAdmissionPolicy berth-reservations-without-owners"
+    expressions = [
+        policies(helm.render(values))[name]["validations"][0]["expression"].partition(" ")[0]
+        for values in ({}, {"admissionPolicies": {"reservationsWithoutOwners": True}})
+    ]
+    assert expressions == ["false", "true"]
 
 
 def test_the_admission_policies_can_be_left_out_with_what_hangs_on_them(helm: Helm) -> None:
