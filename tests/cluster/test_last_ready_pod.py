@@ -10,9 +10,10 @@ from typing import Any, Final
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState
+from berth_core.names import DESCHEDULER_LEASE
 from berth_core.objects import Pod
 from berth_kube.errors import NotFoundError
-from berth_kube.resources import PODS, STATEFUL_SETS
+from berth_kube.resources import LEASES, PODS, STATEFUL_SETS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import make_namespace, pod_template
@@ -88,6 +89,12 @@ def set_ready(scene: Scene, *names: str, status: str) -> None:
         scene.client.merge_patch(PODS, name, body, namespace=scene.namespace, subresource="status")
 
 
+def is_held(scene: Scene) -> bool:
+    """Return whether a run has the descheduler's Lease."""
+    leases = scene.client.list(LEASES, field_selector=f"metadata.name={DESCHEDULER_LEASE}").items
+    return any(lease["spec"].get("holderIdentity") for lease in leases)
+
+
 def test_a_drain_leaves_the_last_ready_pod_and_goes_on_once_its_siblings_are_ready(scene: Scene) -> None:
     before = ready(scene)
     set_ready(scene, "db-1", "db-2", status="False")
@@ -113,9 +120,10 @@ def test_a_pod_stays_whose_sibling_is_lost_between_the_plan_and_the_eviction(
     scene: Scene, serving_operator: OperatorProcess
 ) -> None:
     before = ready(scene)
+    run = scene.start(*ARGUMENTS)
+    scene.wait_for("the run has begun", lambda: is_held(scene))  # it still finds an operator that has just renewed
     os.kill(serving_operator.pid, signal.SIGSTOP)  # no place is held before it goes on
     try:
-        run = scene.start(*ARGUMENTS)
         scene.wait_for("a place is asked for", scene.has_begun)
         first = scene.plans()[-1].spec.moves[0].pod
         lost = next(name for name in sorted(before) if name != first)
