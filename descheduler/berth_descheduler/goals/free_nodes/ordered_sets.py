@@ -26,7 +26,7 @@ _TRIED_LATE: Final = 3
 """So many sets are tried after the time limit."""
 
 _DROPPED_LATE: Final = 4
-"""One of so many nodes leaves a set for each of these tries."""
+"""One of so many nodes leaves a set for each of these tries but the first, for which one node does."""
 
 _LARGE_SET: Final = 100
 """From as many nodes on, several leave at once."""
@@ -79,7 +79,7 @@ class OrderedSets:
             leaving = sorted(kept, key=lambda node: (self._worth[node], -self._pods[node], node))
             tried, dropped = leaving[: min(_TRIED, self._most_tried)], 1 + len(kept) // _LARGE_SET
             if is_over(self._deadline):
-                tried, dropped, late = [], 1 + len(kept) // _DROPPED_LATE, late + 1
+                tried, dropped, late = [], 1 + len(kept) // _DROPPED_LATE * min(late, 1), late + 1
             for node in tried:
                 if (draining := self._ordered(kept - {node}, least_worth)) is not None:
                     return draining
