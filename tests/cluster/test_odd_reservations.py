@@ -151,12 +151,12 @@ KNOWN: dict[str, tuple[dict[str, Any], ReservationPhase, str]] = {
         FAILED,
         "Invalid",
     ),
-    "an unknown field of a part of the pod": (
+    "an unknown field of the pod's security": (
         spec_of({"template": template(securityContext={"runAsUsr": 1})}),
         FAILED,
         "Invalid",
     ),
-    "an unknown field of a part of a container": (
+    "an unknown field of a container's port": (
         spec_of({"template": template(containers=[{"name": "main", "image": "a", "ports": [{"port": 80}]}])}),
         FAILED,
         "Invalid",
@@ -244,8 +244,8 @@ KNOWN: dict[str, tuple[dict[str, Any], ReservationPhase, str]] = {
 WORDS = {
     "a template that requests nothing and does not say so": "write what the pods request",
     "a typo in the resources, from a client that is not strict": "write what the pods request",
-    "an unknown field of the pod": "task task-0: unknown field template.spec.nodeSelektor: ",
-    "an unknown field of a container": "task task-0: unknown field template.spec.containers[0].port: ",
+    "an unknown field of the pod's security": "task task-0: unknown field template.spec.securityContext.runAsUsr: ",
+    "an unknown field of a container's port": "task task-0: unknown field template.spec.containers[0].ports[0].port: ",
 }
 
 
