@@ -213,6 +213,14 @@ def test_what_is_large_but_not_too_large_is_built(of: ReservationTask, want: int
     assert len(affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]) == want
 
 
+@pytest.mark.parametrize("name", ["Node-A", "node/1", "a" * 254, "node a", ""])
+def test_a_name_that_no_node_can_have_is_refused_with_its_field(name: str) -> None:
+    decision = decide(observe(place(tasks=[task(nodes=("node-a", name))])), NOON, OperatorSettings())
+    assert decision.status.state is not None
+    assert (decision.status.state.phase, decision.status.state.reason) == (ReservationPhase.FAILED, "Invalid")
+    assert f'spec.tasks[0].reservationNodeNames[1] is "{name}"' in decision.status.state.message
+
+
 def test_a_placeholder_selects_and_tolerates_as_the_pod_does_but_not_the_guard() -> None:
     gpu = Toleration(key="gpu", operator="Exists", effect="NoSchedule")
     guard = Toleration(key=HANDOVER_TAINT, operator="Exists")

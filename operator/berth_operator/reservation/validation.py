@@ -6,7 +6,14 @@
 from collections.abc import Callable
 from typing import Final
 
-from berth_core import Reservation, ReservationReason, ReservationTask, effective_requests, readable_quantities
+from berth_core import (
+    Reservation,
+    ReservationReason,
+    ReservationTask,
+    effective_requests,
+    is_dns_subdomain,
+    readable_quantities,
+)
 from berth_operator.reservation.manifests import constraint_bytes, required_terms
 from berth_operator.reservation.observation import Verdict
 
@@ -26,7 +33,17 @@ def refuse(reservation: Reservation) -> Verdict | None:
         if foreign not in {"", home}:
             text = f'spec.owners[{number}].object is in namespace "{foreign}", but its pods can only be in "{home}"'
             return Verdict(ReservationReason.INVALID, text)
-    return refuse_size(reservation)
+    return _refuse_first(reservation, _why_no_node_name) or refuse_size(reservation)
+
+
+def _why_no_node_name(path: str, task: ReservationTask) -> str:
+    for number, name in enumerate(task.node_names):
+        if not is_dns_subdomain(name):
+            return (
+                f'{path}.reservationNodeNames[{number}] is "{name}", which no node can be named; expected a DNS-1123 '
+                "subdomain: up to 253 of a-z, 0-9, - and . between"
+            )
+    return ""
 
 
 def refuse_size(reservation: Reservation) -> Verdict | None:
