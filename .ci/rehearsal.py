@@ -6,9 +6,9 @@
 What is committed is cloned; nothing else of the working tree gets in. It makes the source distribution, the wheel,
 bills of materials, the chart, the plugin of kubectl with its manifest for krew, and the site. It then installs the
 wheel with each Python that the project supports, installs the chart from its package on a sandbox, has the plugin
-install itself, serves the site and follows every link, and builds and starts the images with docker or buildah. What
-cannot be tried on this machine is said. Needs berth[dev], git and a package index; the first time a sandbox takes a
-quarter of an hour.
+install itself, serves the site and follows every link, and builds and starts the images with docker or buildah. It
+reports what cannot be tried on this machine. Needs berth[dev], git and a package index; the first time a sandbox takes
+a quarter of an hour.
 """
 
 import argparse
@@ -73,10 +73,10 @@ class Folders:
 
     def part(self, pattern: str) -> Path:
         """Return the one part whose name matches; raises `RehearsalError`."""
-        found = sorted(self.parts.glob(pattern))
-        if len(found) != 1:
-            raise RehearsalError(f"{self.parts} should have one {pattern}, has {[path.name for path in found]}")
-        return found[0]
+        matches = sorted(self.parts.glob(pattern))
+        if len(matches) != 1:
+            raise RehearsalError(f"{self.parts} should have one {pattern}, has {[path.name for path in matches]}")
+        return matches[0]
 
 
 def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:

@@ -117,8 +117,8 @@ _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
     default="slots=1000,share=50%",
     metavar="PARTS",
     help="What the live Reservations of one namespace may hold: slots, share of the cluster, amounts like cpu=64, "
-    "maxFencedNodes=10%; how many of its windows open, windows=20, and how many Reservations these begin in a minute, "
-    "begunPerMinute=30.",
+    "maxFencedNodes=10% (default: 10% or 5 nodes); how many of its windows open, windows=20, and how many Reservations "
+    "these begin in a minute, begunPerMinute=30.",
 )
 @click.option(
     "--namespace-limit",

@@ -91,7 +91,7 @@ class ClockDeadline:
 
 
 class EarlierDeadline:
-    """A deadline that leaves a part of the time that is left of another one."""
+    """A deadline that ends before another one, by a part of the time left."""
 
     def __init__(self, whole: Deadline, part: float) -> None:
         """`part` is from 0 to 1, of what is left now."""

@@ -122,7 +122,7 @@ CASES = {
     "a pod of a controller that was made again under the name": Case(
         reservations=[holding(owners=[object_owner(kind="ReplicaSet", name="web", uid="uid-before")])],
         pod=new_pod(controller=owner("ReplicaSet", "web", uid="uid-now")),
-        want="the Reservation place is for an earlier owner of this pod's name (OwnerNotMatch): "
+        want="the Reservation place names an earlier object of the same name as owner (OwnerNotMatch): "
         "ReplicaSet web has the uid uid-now, not uid-before",
     ),
     "a pod of that name's controller itself": Case(

@@ -36,7 +36,10 @@ class OwnerAuthority(Authority):
 
 
 class HostGuard:
-    """An ASGI application that lets no request through to another but those to this machine by its own names."""
+    """An ASGI application that passes on requests whose Host is a name of this machine and whose Origin is its own.
+
+    A request without an Origin is passed on, too.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -395,9 +395,9 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
 
     @router.get(
         "/fragmentation/history",
-        summary="Say how fragmented the cluster was since the service began",
-        description="Needs the rights to list nodes and pods. A measurement every five minutes "
-        "(--fragmentation-interval), the newest 288; each replica has its own.",
+        summary="Say how fragmented the cluster was over time",
+        description="Needs the rights to list nodes and pods. The newest 288 measurements since this replica began, "
+        "one every five minutes by default (--fragmentation-interval).",
         tags=["cluster"],
         **answers(CapacityPoints, "The measurements, the oldest first.", missing=False),
     )

@@ -137,7 +137,8 @@ _snapshot_option = click.option(
     "--like",
     type=click.Path(),
     metavar="FILE",
-    help="Keep to an earlier plan where as much is freed: what `berth plan -o json` wrote, or a MigrationPlan.",
+    help="Where as much is freed, keep to an earlier plan: what `berth plan -o json` wrote, or a MigrationPlan. Only "
+    "consolidate does.",
 )
 @click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
 @output_option

@@ -37,8 +37,8 @@ class ForwardingError(BerthError):
 def ui_command(*, local: bool, no_browser: bool, kubeconfig: str | None, context: str | None, namespace: str) -> int:
     """Open the page that shows the cluster, its plans and policies, and where plans are approved.
 
-    It is that of the service, through `kubectl port-forward`, and asks for a token. Where no service with it is
-    installed, it is served on this machine with the rights of the kubeconfig and a token of this run.
+    It is that of the service, which needs --rest-ui, through `kubectl port-forward`, and asks for a token. Where no
+    Service of REST is found, it is served on this machine with the rights of the kubeconfig and a token of this run.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-ui") as client, stop_on_signals() as stop:
         service = None if local else find_service(client, namespace)
@@ -69,10 +69,10 @@ def _show(address: str, *, no_browser: bool) -> None:
 def find_service(client: KubeClient, namespace: str) -> str | None:
     """Return the name of the Service of REST that the chart made, None where there is none or none may be seen."""
     try:
-        found = [service["metadata"] for service in client.list(SERVICES, namespace=namespace).items]
+        metadatas = [service["metadata"] for service in client.list(SERVICES, namespace=namespace).items]
     except (ForbiddenError, NotFoundError):
         return None
-    ours = (meta["name"] for meta in found if meta.get("labels", {}).get(_CHART_LABEL, "").startswith(_CHART))
+    ours = (meta["name"] for meta in metadatas if meta.get("labels", {}).get(_CHART_LABEL, "").startswith(_CHART))
     return next((name for name in sorted(ours) if name.endswith(_SUFFIX)), None)
 
 

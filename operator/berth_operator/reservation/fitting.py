@@ -61,7 +61,7 @@ def why_not_owner(reservation: Reservation, pod: Pod, held: Collection[str]) -> 
     if not held or controller is None or pod.metadata.namespace != reservation.metadata.namespace:
         return ""
     named = (owner.object for owner in reservation.spec.owners if owner.object is not None and owner.object.uid)
-    same_name = [found for found in named if (found.kind, found.name) == (controller.kind, controller.name)]
+    same_name = [entry for entry in named if (entry.kind, entry.name) == (controller.kind, controller.name)]
     if not same_name or may_own(reservation, pod):
         return ""
     return f"{controller.kind} {controller.name} has the uid {controller.uid}, not {same_name[0].uid}"

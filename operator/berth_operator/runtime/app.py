@@ -138,7 +138,7 @@ class App:
     async def _until_answered(self, step: Callable[[], object]) -> None:
         """Carry out a step of the start, again and again while the API server does not answer it.
 
-        Another server than the configured one stays another.
+        An `UntrustedServerError` is raised at once: no waiting changes it.
         """
         for failures in itertools.count(1):
             try:

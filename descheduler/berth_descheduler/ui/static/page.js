@@ -236,7 +236,7 @@ function drawing(name, attributes, ...children) {
 
 function showHistory({ items, prometheus }) {
   const link = /^https?:/.test(prometheus)
-    ? element("p", {}, element("a", { href: prometheus, rel: "noreferrer" }, "Longer times in Prometheus")) : null;
+    ? element("p", {}, element("a", { href: prometheus, rel: "noreferrer" }, "Longer periods")) : null;
   if (items.length < 2) {
     const since = items.length ? ["Measured once since the service began, ", time(items[0].measuredAt), ". "] : ["Nothing is measured yet. "];
     return show("history", element("p", { class: "soft" }, ...since, "What pods could not use of what is free is drawn from the second measurement on."), link);
@@ -268,7 +268,7 @@ function showHistory({ items, prometheus }) {
       drawing("text", { x: LEFT, y: HEIGHT - 4 }, clock(first)), drawing("text", { x: WIDTH - 8, y: HEIGHT - 4, "text-anchor": "end" }, clock(last))),
     element("ul", { class: "legend" }, ...names.map((name, index) => element("li", {}, drawing("svg", { viewBox: "0 0 28 8", "aria-hidden": "true" },
       drawing("line", { class: `line c${index}`, x1: 0, x2: 28, y1: 4, y2: 4 })), name))),
-    element("p", { class: "soft" }, `What of each free resource a pod of the cluster could not use, on average, since the service began.${marks.length ? " Dotted: plans that freed nodes." : ""}`),
+    element("p", { class: "soft" }, `Share of each free resource that the cluster's pods could not use, on average.${marks.length ? " Dotted: plans that freed nodes." : ""}`),
     table("Fragmentation over time", ["measured", "#empty nodes", ...names.map((name) => `#${name}`)],
       rows.map((item) => [time(item.measuredAt), `${item.emptyNodes} of ${item.nodes}`, ...names.map((name) => ratio(item, name) === undefined ? "" : `${(100 * ratio(item, name)).toFixed(1)} %`)])),
     freeing.length ? table("Plans that freed nodes", ["plan", "over", "#freed"], freeing.map((plan) => [plan.name, time(plan.completionTime), plan.freedNodeCount])) : null,

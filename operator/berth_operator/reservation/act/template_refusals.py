@@ -143,7 +143,7 @@ class TemplateRefusals:
             text = f"the Reservation {name} is for this pod, but its template does not fit (SpecNotMatch): {why}"
             return TEMPLATE_DIFFERS, text
         if why := why_not_owner(reservation, pod, held_tasks):
-            text = f"the Reservation {name} is for an earlier owner of this pod's name (OwnerNotMatch): {why}"
+            text = f"the Reservation {name} names an earlier object of the same name as owner (OwnerNotMatch): {why}"
             return OWNER_DIFFERS, text
         return None
 

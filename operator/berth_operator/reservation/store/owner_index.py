@@ -55,7 +55,7 @@ def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
     if owner_object is not None:
         if owner_object.uid and owner_object.kind != DEPLOYMENT:
             yield "uid", owner_object.uid
-        if owner_object.name:  # also beside a uid: a pod of a later object of that name is told why it has no place
+        if owner_object.name:  # also beside a uid: a pod of a later namesake gets the event OwnerDiffers
             yield "name", owner_object.kind, owner_object.name
     if owner.label_selector is not None:
         yield from _marks_of_selector(owner.label_selector)
