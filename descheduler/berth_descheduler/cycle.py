@@ -307,7 +307,8 @@ class Cycle:
         end_seconds = self._settings.execution.timeouts.end_seconds
         if freed_nodes := settle_freed_nodes(self._client, self._context.clock, plans, end_seconds=end_seconds):
             self._context.observer.nodes_freed(freed_nodes)
-        self._keep_to(find_last_moves(plans, self._settings.policy))
+        is_looked_at = self._settings.mode in {RunMode.PLAN, RunMode.APPROVE}
+        self._keep_to(find_last_moves(plans, self._settings.policy, with_proposed=is_looked_at))
         nodes = self._client.list(NODES, type=Node).items
         sweep_freed_nodes(self._client, nodes, self._read_snapshot)
         sweep_cooling_nodes(self._client, self._context.clock, nodes)

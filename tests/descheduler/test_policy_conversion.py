@@ -139,6 +139,8 @@ NARROWING: Final[dict[str, tuple[Callable[[dict[str, Any]], object], str]]] = {
     ),
     "a filter that is not installed": (enabling("filter", "OurFilter"), r"filter\.enabled\[0\].*OurFilter"),
     "a plugin that packs nodes without thresholds": (packing(thresholds={}), r"thresholds"),
+    "a threshold of a number": (packing(thresholds={1: 20}), r"thresholds.*names of resources"),
+    "arguments of no plugin": (lambda profile: profile["pluginConfig"].append("DefaultEvictor"), r"pluginConfig\[2\]"),
 }
 
 
@@ -204,6 +206,13 @@ def test_the_command_writes_policies_and_says_in_comments_what_is_otherwise(tmp_
     assert any("LowNodeUtilization: left out" in comment for comment in comments)
     assert any("set spec.trigger and spec.mode" in comment for comment in comments)
     assert "level: LowNodeUtilization: left out" in result.stderr
+
+
+def test_no_name_in_a_file_gets_out_of_the_comments(tmp_path: Path) -> None:
+    raw = with_a_profile_that_levels()
+    raw["profiles"][1]["plugins"]["balance"]["enabled"] = ["Level\n---\nkind: Namespace"]
+    result = run(tmp_path, raw)
+    assert [document["kind"] for document in yaml.safe_load_all(result.stdout) if document] == ["DeschedulerPolicy"]
 
 
 NOTHING: Final[dict[str, tuple[dict[str, Any], str]]] = {

@@ -14,6 +14,7 @@ from berth_core.names import DESCHEDULER_LEASE, OPERATOR_LEASE
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.goals import goal_named
 from berth_descheduler.migration.manifests.plans import build_plan
+from berth_descheduler.migration.plans.history import find_last_moves
 from berth_descheduler.migration.plans.requests import build_requested_plan
 from berth_descheduler.outcome import SilentObserver, Verdict
 from berth_descheduler.settings import Approval, CycleSettings
@@ -245,6 +246,16 @@ def test_what_another_run_began_is_carried_on_unless_it_is_too_old(
     outcome = cycle(cluster, RunMode.APPROVE).resume(stored(cluster))
     assert stored(cluster).phase is want
     assert outcome.verdict is (Verdict.CARRIED_OUT if want is PlanPhase.SUCCEEDED else Verdict.ABORTED)
+
+
+def test_a_run_that_nobody_looks_at_keeps_to_no_plan_that_was_only_proposed() -> None:
+    moves = (PlannedMove(namespace="shop", pod="web", source="n1", target="n2"),)
+    proposed = build_plan("proposed", MigrationPlanSpec(policy="nightly", mode=RunMode.PLAN, moves=moves))
+    begun = {**proposed, "status": {"phase": "Succeeded", "startTime": "2026-01-01T00:00:00Z"}}
+    plans = [MigrationPlan.from_api(body) for body in (proposed, begun)]
+    assert find_last_moves(plans[:1], "nightly", with_proposed=False) == ()
+    assert find_last_moves(plans[:1], "nightly") == find_last_moves(plans, "nightly", with_proposed=False) == moves
+    assert find_last_moves(plans, "another") == ()
 
 
 @pytest.mark.parametrize("kept", ["n1", "n2", "n3"])

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import requests
 
-from berth_descheduler.cli.ui import ForwardingError, find_service, forwarding, serving
+from berth_descheduler.cli.ui import ForwardingError, find_service, forwarding, redirecting, serving
 from berth_kube.client import KubeClient
 from berth_kube.resources import (
     MIGRATION_PLANS,
@@ -145,6 +145,16 @@ def test_the_service_of_the_chart_is_found_and_no_other(cluster: OwnCluster) -> 
     assert find_service(client, NAMESPACE) == "berth-rest"
 
 
+def test_the_browser_is_not_started_with_the_token_of_the_run() -> None:
+    address = "http://127.0.0.1:8080/ui#token=secret"
+    with redirecting(address) as file:
+        assert f'url={address}"' in file.read_text(encoding="utf-8")
+        assert file.stat().st_mode & 0o077 == 0
+        assert file.parent.stat().st_mode & 0o077 == 0
+        assert "secret" not in file.as_uri()
+    assert not file.exists()
+
+
 def kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """Put a kubectl on the PATH that runs a script of Python."""
     program = folder / "kubectl"
@@ -162,6 +172,13 @@ def test_kubectl_forwards_a_port_and_ends_with_the_command(tmp_path: Path, monke
     assert (tmp_path / "arguments").read_text() == (
         f"port-forward --context=mine --namespace={NAMESPACE} --address=127.0.0.1 service/berth-rest :443"
     )
+
+
+def test_kubectl_may_say_as_much_as_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "print('Forwarding from 127.0.0.1:41234 -> 8443', flush=True)"
+    kubectl(tmp_path, monkeypatch, f"{told}; print('Handling connection for 41234\\n' * 10_000, flush=True)")
+    with forwarding([], "berth-rest") as (_, process):
+        assert process.wait(60) == 0
 
 
 def test_a_port_that_cannot_be_forwarded_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

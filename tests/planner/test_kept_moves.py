@@ -158,3 +158,33 @@ def test_after_a_part_is_carried_out_no_pod_is_sent_where_pods_were_leaving(kind
     assert set(before.freed_nodes) <= set(made.after.empty_nodes)
     assert not {one.target for one in made.moves} & set(before.freed_nodes)
     assert_feasible(cluster, made)
+
+
+def test_no_circle_of_moves_is_made_again() -> None:
+    full = Snapshot(
+        nodes=tuple(node(name, cpu="4") for name in ("n1", "n2")),
+        pods=tuple(
+            pod(name, node=at, cpu="2", memory=None, controller=owner(name=name))
+            for name, at in (("a", "n1"), ("c", "n1"), ("b", "n2"))
+        ),
+    )
+    swap = [move("a", "n1", "n2"), move("b", "n2", "n1")]
+    assert plan(full, like(consolidating(), swap)).moves == ()
+
+    third = Snapshot(
+        nodes=tuple(node(name, cpu="4") for name in ("n1", "n2", "n3")),
+        pods=tuple(
+            pod(name, node=at, cpu=cpu, memory=None, controller=owner(name=name))
+            for name, at, cpu in (
+                ("a", "n1", "2"),
+                ("d", "n1", "1"),
+                ("b", "n2", "2"),
+                ("e", "n2", "1"),
+                ("c", "n3", "1"),
+            )
+        ),
+    )
+    earlier = [move("a", "n1", "n3"), move("b", "n2", "n1"), move("a", "n3", "n2"), move("c", "n3", "n1")]
+    plain, made = plan(third, consolidating()), plan(third, like(consolidating(), earlier))
+    assert made.freed_nodes == plain.freed_nodes == ("n3",)
+    assert len(made.moves) == len(plain.moves) == 1

@@ -637,7 +637,7 @@ def _as_yaml(profile: ConvertedProfile) -> str:
     head = f"From the profile {profile.name or 'without a name'} of a policy of the upstream descheduler."
     if profile.policy is None:
         comments = [f"{head} No policy, as nothing is left that moves pods:", *profile.notes]
-        return "".join(f"# {comment}\n" for comment in comments)
+        return "".join(f"# {printable_line(comment)}\n" for comment in comments)
     comments = [head, "Runs are made on request and touch nothing: set spec.trigger and spec.mode.", *profile.notes]
     return "".join(f"# {printable_line(comment)}\n" for comment in comments) + to_yaml(profile.policy)
 

@@ -1,12 +1,17 @@
 """`berth ui`: opens the page for people, of the service or, where none is installed, served here."""
 
+import html
 import re
 import secrets
 import shutil
 import subprocess
+import tempfile
+import threading
 import webbrowser
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import click
@@ -47,23 +52,38 @@ def ui_command(*, local: bool, no_browser: bool, kubeconfig: str | None, context
                 f"--{name}={value}" for name, value in (("kubeconfig", kubeconfig), ("context", context)) if value
             ]
             with forwarding([*cluster, f"--namespace={namespace}"], service) as (port, process):
-                _show(f"https://localhost:{port}/ui", no_browser=no_browser)
+                address = f"https://localhost:{port}/ui"
+                _show(address, opens=None if no_browser else address)
                 while process.poll() is None and not stop.wait(0.2):
                     pass
             return 0 if stop.is_set() else 1
         require(Extra.DESCHEDULER, "`berth ui` without a service")
         configure_logs("warning", as_json=False)
-        with serving(client, namespace) as address:
-            _show(address, no_browser=no_browser)
+        with serving(client, namespace) as address, redirecting(address) as file:
+            _show(address, opens=None if no_browser else file.as_uri())
             stop.wait()
     return 0
 
 
-def _show(address: str, *, no_browser: bool) -> None:
+def _show(address: str, *, opens: str | None) -> None:
+    """Write an address, and have the browser open what leads there, unless that is None."""
     write_line(address)
     write_notice("Ctrl-C ends this")
-    if not no_browser and not webbrowser.open(address):
+    if opens is not None and not webbrowser.open(opens):
         write_notice("no browser could be opened: open the address yourself")
+
+
+@contextmanager
+def redirecting(address: str) -> Iterator[Path]:
+    """Yield a file that leads a browser to an address, which only this user can read.
+
+    Everybody on this machine sees with which arguments a browser was started, and the address has a token.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "berth.html"
+        file.touch(mode=0o600)
+        file.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">\n', encoding="utf-8")
+        yield file
 
 
 def find_service(client: KubeClient, namespace: str) -> str | None:
@@ -85,7 +105,10 @@ def forwarding(cluster: list[str], service: str) -> Iterator[tuple[int, subproce
     command = [program, "port-forward", *cluster, "--address=127.0.0.1", f"service/{service}", ":443"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - the user's kubectl
         try:
-            yield _read_port(process), process
+            port = _read_port(process)
+            # kubectl writes a line for each connection, and hangs once nobody has read so many.
+            threading.Thread(target=deque, args=(process.stdout, 0), daemon=True).start()
+            yield port, process
         finally:
             process.terminate()
 

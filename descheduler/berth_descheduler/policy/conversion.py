@@ -116,6 +116,9 @@ def _pack_nodes(profile: dict[str, Any]) -> Iterator[str]:
     if _PACKS_NODES not in balance:
         return
     configs = profile.get("pluginConfig") or []
+    for number, config in enumerate(configs):
+        if not isinstance(config, Mapping):
+            raise InputError(f"pluginConfig[{number}]", config, "a mapping with the name of a plugin and its args")
     index = next((index for index, config in enumerate(configs) if config.get("name") == _PACKS_NODES), None)
     if PLUGIN_NAME in balance:
         yield f"{_PACKS_NODES}: left out, as {PLUGIN_NAME} is enabled beside it"
@@ -124,6 +127,8 @@ def _pack_nodes(profile: dict[str, Any]) -> Iterator[str]:
     args = (configs[index].get("args") if index is not None else None) or {}
     if not isinstance(args, Mapping) or not isinstance(args.get("thresholds"), Mapping) or not args["thresholds"]:
         raise InputError(f"{_PACKS_NODES}.thresholds", None, "percentages by resource", said="missing")
+    if odd := [name for name in args["thresholds"] if not isinstance(name, str)]:
+        raise InputError(f"{_PACKS_NODES}.thresholds", odd[0], "names of resources, such as cpu")
     refuse_unknown(place, args, _ITS_ARGUMENTS)
     thresholds = dict(args["thresholds"])
     resource = _ordering_resource(thresholds)

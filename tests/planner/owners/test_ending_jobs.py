@@ -80,6 +80,14 @@ TABLE = {
         until(THE_FIRST),
         others=(worker("work-b", phase="Succeeded", annotations={"batch.kubernetes.io/job-completion-index": "0"}),),
     ),
+    "an index of more digits than a number has": Case(
+        None,
+        until(THE_FIRST),
+        others=(
+            worker("work-b", phase="Succeeded", annotations={"batch.kubernetes.io/job-completion-index": "9" * 5_000}),
+        ),
+    ),
+    "indexes of more digits than a number has": Case(None, until(THE_FIRST), {"completed_indexes": "1-" + "9" * 5_000}),
     "a success policy of a Job that is not Indexed": Case(
         None, until(ONE_OF_ALL, completion_mode="NonIndexed"), {"completed_indexes": "5"}
     ),

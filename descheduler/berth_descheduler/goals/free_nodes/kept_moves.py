@@ -45,7 +45,7 @@ def propose_like(problem: Problem, state: State, run: Run, min_savings: int, dea
     """
     plain = run(problem, state)
     earlier = problem.settings.run.earlier
-    if not earlier or plain.quality is None:
+    if not earlier or plain.quality is None or not plain.steps:
         return plain
     keeping = _Keeping(problem, state, run, plain, plain.quality, min_savings)
     for quarters in _PARTS:
@@ -168,9 +168,8 @@ class _Keeping:
         return all(self.state.node_of[pod] != node for pod in self.problem.pods_to_move(node))
 
     def _left_in_vain(self, steps: Sequence[Step]) -> set[NodeIndex]:
-        """Return the nodes that pods leave although they are not emptied, and nothing comes to them either."""
-        targets = {step.target for step in self.state.steps}
-        return {node for node in {step.source for step in steps} - targets if not self._is_empty(node)}
+        """Return the nodes that pods leave although they are not emptied, or others come to them."""
+        return {step.source for step in steps} - self._emptied()
 
     def _emptied(self) -> set[NodeIndex]:
         arrived = {self.state.node_of[step.pod] for step in self.state.steps}

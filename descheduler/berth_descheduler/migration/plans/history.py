@@ -35,9 +35,18 @@ def find_pods_in_cooldown(
     return {pod_name: arrival.at for pod_name, arrival in arrivals.items() if arrival.at > now - cool_down}
 
 
-def find_last_moves(plans: Iterable[MigrationPlan], policy: str) -> tuple[PlannedMove, ...]:
-    """Return the moves of the youngest plan of a policy, or of the runs by hand; () if there is none with moves."""
-    of_policy = [plan for plan in plans if plan.spec.policy == policy and plan.spec.moves]
+def find_last_moves(
+    plans: Iterable[MigrationPlan], policy: str, *, with_proposed: bool = True
+) -> tuple[PlannedMove, ...]:
+    """Return the moves of the youngest plan of a policy, or of the runs by hand; () if there is none with moves.
+
+    Unless `with_proposed`, only plans that were begun count: whoever may create plans may propose any moves.
+    """
+    of_policy = [
+        plan
+        for plan in plans
+        if plan.spec.policy == policy and plan.spec.moves and (with_proposed or plan.status.start_time)
+    ]
     by_age = sorted(of_policy, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name))
     return by_age[-1].spec.moves if by_age else ()
 

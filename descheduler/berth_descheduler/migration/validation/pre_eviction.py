@@ -96,14 +96,15 @@ class PreEvictionCheck:
         """
         try:
             pod = convert(raw_pod, Pod)
+            of_filters = self._ask_filters(pod)  # first: a snapshot may take seconds, in which siblings go
             gang_refusals = Gangs(self._gangs(pod.metadata.namespace, reads)).refusals(pod) if gangs_of(pod) else ()
             refusals_without_place = () if has_place else self._refusals_without_place(pod, reads)
             wishes = wish_refusals(pod, self._clock.now())
             of_volumes = volume_refusals(reads, pod) if has_place else ()  # one without a place goes for good
             of_owners = read_owners(reads, self._clock, pod).refusals(_without_own_mark(pod))
-            return (*refusals_without_place, *of_owners, *of_volumes, *gang_refusals, *wishes, *self._ask_filters(pod))
         except (InputError, msgspec.ValidationError) as error:
             return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
+        return (*refusals_without_place, *of_owners, *of_volumes, *gang_refusals, *wishes, *of_filters)
 
     def why_not_now(self, raw_pod: dict[str, Any], reads: ReadCache) -> str:
         """Return why a pod may not be gone for now: its controller lacks as many as it may; "" where it may go.

@@ -11,6 +11,8 @@ from berth_core import Pod, SuccessPolicyRule, Workload
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _INDEXED: Final = "Indexed"
+_MOST_DIGITS: Final = 10
+"""Of an index, which is below 2^31: who may create pods may annotate them with a number of any length."""
 
 
 def is_met(job: Workload, pods: Sequence[Pod]) -> bool:
@@ -35,15 +37,19 @@ def _ranges(text: str) -> Iterator[range]:
     """Yield the indexes in a text such as `0,3-5`; what is no index is left out."""
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
+        if _is_index(first) and _is_index(last or first):
             yield range(int(first), int(last or first) + 1)
 
 
 def _succeeded(pods: Sequence[Pod]) -> Iterator[range]:
     for pod in pods:
         index = pod.metadata.annotations.get(_COMPLETION_INDEX, "")
-        if pod.status.phase == "Succeeded" and index.isdecimal():
+        if pod.status.phase == "Succeeded" and _is_index(index):
             yield range(int(index), int(index) + 1)
+
+
+def _is_index(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 def _merged(ranges: Iterable[range]) -> list[range]:

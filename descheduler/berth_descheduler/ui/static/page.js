@@ -7,9 +7,9 @@ const MOVE_OVER = new Set(["Landed", "Elsewhere", "Removed", "Skipped", "Failed"
 const TOKEN = "berth-token";
 
 const byId = (id) => document.getElementById(id);
-// `berth ui` puts the token of its run behind the address, where no request carries it.
+// `berth ui` puts the token of its run behind the address, where no request carries it. Elsewhere a link could bring one.
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
-if (given) {
+if (given && ["127.0.0.1", "localhost"].includes(location.hostname)) {
   sessionStorage.setItem(TOKEN, given);
   history.replaceState(null, "", location.pathname);
 }
