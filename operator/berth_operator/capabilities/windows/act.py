@@ -5,7 +5,7 @@ creates nothing. Nodes are chosen from one list of all pods, which windows that 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
@@ -97,6 +97,7 @@ class Windows(Capability):
         self._pace = OpeningPace(context.clock)
         self._policies: Sequence[Mapping[str, Any]] = ()
         self._policies_listed_at = -_POLICIES_SECONDS - 1
+        self._idle_slots: Mapping[str, int] = {}
 
     def listen(self) -> None:
         self._listing.listen()
@@ -157,7 +158,8 @@ class Windows(Capability):
     def _decide(self, window: ReservationWindow, *, without_nodes: bool = False, over_pace: str = "") -> WindowDecision:
         reservations = self.store.reservations_of(window.metadata.uid)
         movers = self._movers() if any(map(waits_for_moves, reservations)) else Movers()
-        idle_slots = self._nodes.count_idle() if any(map(waits_for_capacity, reservations)) else {}
+        waiting_uids = [reservation.metadata.uid for reservation in reservations if waits_for_capacity(reservation)]
+        idle_slots = self._count_idle(waiting_uids) if waiting_uids else {}
         return decide_window(
             window,
             reservations,
@@ -168,6 +170,19 @@ class Windows(Capability):
             idle_slots=idle_slots,
             over_limit=self._why_over_limit(window),
         )
+
+    def _count_idle(self, uids: Collection[str]) -> Mapping[str, int]:
+        """Return how many slots of Reservations with these uids are idle at their start.
+
+        Where they cannot be counted, the last count serves, so that windows close in time; raises `RetryableError` if
+        there is none.
+        """
+        try:
+            self._idle_slots = self._nodes.count_idle()
+        except RetryableError:
+            if not self._idle_slots.keys() >= set(uids):
+                raise
+        return self._idle_slots
 
     def _why_over_limit(self, window: ReservationWindow) -> str:
         """Return why a window opens nothing: as many as its namespace may have are older. "" if it opens."""

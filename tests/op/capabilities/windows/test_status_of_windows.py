@@ -7,8 +7,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from api_server_in_memory import error
 from berth_core import Reservation, ReservationPhase, WindowCondition, WindowReason
 from berth_kube import PODS, RESERVATIONS
+from berth_kube.errors import ServerError
 from berth_operator.capabilities.windows.store import WINDOW
 from berth_operator.metrics import REGISTRY
 from berth_operator.reservation.store.nodes import GuardableNode
@@ -169,6 +171,17 @@ def test_pods_that_came_and_took_the_room_count_and_those_that_left() -> None:
     one.api.delete(PODS, "low", namespace="default")
     sweep(one, at(1, 2))
     assert sufficient(one)[0] == "True"
+
+
+def test_a_window_closes_in_time_though_pods_cannot_be_listed() -> None:
+    one = simulated()
+    sweep(one, at(1))
+    one.put_running("low", node="node-a", cpu="48")
+    one.api.faults["list pods"] = error(ServerError)
+    sweep(one, at(1, 2))
+    assert sufficient(one)[:2] == ("True", WindowReason.IDLE_SUFFICES), "as it was counted last"
+    one.apply(window_body(suspend=True))
+    assert not one.reservations()
 
 
 def cordon(one: WindowSimulation, node: GuardableNode) -> None:
