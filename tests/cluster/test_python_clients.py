@@ -102,7 +102,7 @@ def test_pykube_extends_and_deletes_a_reservation(stage: Stage, api: pykube.HTTP
         return bool(place.status["expiresAt"] > end)
 
     eventually("the end is later", is_extended, seconds=60)
-    with pytest.raises(HTTPError, match="owners are immutable: delete the Reservation and create another") as refused:
+    with pytest.raises(HTTPError, match="owners are immutable once there are any: delete the Reservation") as refused:
         place.patch({"spec": {"owners": label_owner(app="thief")}})
     assert refused.value.code == 422
     place.delete()

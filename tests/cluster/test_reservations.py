@@ -202,9 +202,9 @@ REFUSED: Final = {
         {"containers": [{"name": "app", "image": "pause", "resources": {"request": {"cpu": "8"}}}]},
         "spec.tasks[0].template.spec.containers[].resources.requests of task main name no amount",
     ),
-    "a field that no pod has": (
-        {"containers": [{"name": "app", "image": "pause", "resource": {"requests": {"cpu": "8"}}}]},
-        "unknown field template.spec.containers[0].resource: ",
+    "a field that no port has": (
+        {"containers": [{"name": "app", "image": "pause", "ports": [{"containerPort": 80, "post": 80}]}]},
+        "unknown field template.spec.containers[0].ports[0].post: ",
     ),
     "a request above its limit": (
         {
