@@ -84,8 +84,13 @@ def delete_all_live(client: KubeClient) -> None:
         delete_if_there(client, RESERVATIONS, metadata["name"], metadata["namespace"])
     eventually("no pod is let go", lambda: not client.list(PODS, label_selector=RELEASED).items, seconds=90)
     eventually("the webhook is gone", lambda: not client.list(MUTATING_WEBHOOKS).items, seconds=90)
+
+
+def delete_classes(client: KubeClient) -> None:
+    """Take the step after `helm uninstall`: classes stay between uses."""
     managed = "app.kubernetes.io/managed-by=berth-operator"
-    eventually("classes are gone", lambda: not client.list(PRIORITY_CLASSES, label_selector=managed).items, seconds=90)
+    for priority_class in client.list(PRIORITY_CLASSES, label_selector=managed).items:
+        client.delete(PRIORITY_CLASSES, priority_class["metadata"]["name"])
 
 
 def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_nothing(
@@ -116,6 +121,7 @@ def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_not
         release.uninstall()
         assert not {name for name in existing(client) if "Role" in name and "berth-test" in name}
     clear_stage(client, namespace)
+    delete_classes(client)
     remove_own_kinds(client)
     eventually("nothing of Berth is left", lambda: not of_berth(existing(client) - before), seconds=90)
     asked = {series for text in EXPRESSIONS.values() for series, _ in SELECTOR.findall(text)}
