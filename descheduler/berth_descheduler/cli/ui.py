@@ -106,7 +106,7 @@ def forwarding(cluster: list[str], service: str) -> Iterator[tuple[int, subproce
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - the user's kubectl
         try:
             port = _read_port(process)
-            # kubectl writes a line for each connection, and hangs once nobody has read so many.
+            # kubectl writes a line for each connection, and hangs once its pipe is full.
             threading.Thread(target=deque, args=(process.stdout, 0), daemon=True).start()
             yield port, process
         finally:
