@@ -106,17 +106,17 @@ class _Keeping:
         waiting = list(earlier)
         for _ in range(2):  # room may come later than before
             waiting = [move for move in waiting if not self._repeat_one(move, may_leave, empty)]
-        self._finish(useless)
+        self._finish(empty)
         return self.state.steps
 
-    def _finish(self, useless: set[NodeIndex]) -> None:
-        """Place what is left on the nodes that were being emptied, all or none of each."""
+    def _finish(self, empty: frozenset[NodeIndex]) -> None:
+        """Place what is left on the nodes that were being emptied, all or none of each; none goes to an empty node."""
         targets = {step.target for step in self.state.steps}
         left = {step.source for step in self.state.steps} - targets
-        kept = [NodeIndex(node) for node in range(len(self.problem.cluster.nodes)) if node not in left]
-        open_nodes = [node for node in kept if node not in set(find_sources(self.problem).empty)]
+        closed = left | empty
+        open_nodes = [NodeIndex(node) for node in range(len(self.problem.cluster.nodes)) if node not in closed]
         limit = self.problem.settings.limits.max_moves
-        for node in sorted(left - useless):
+        for node in sorted(left):
             pods = [pod for pod in self.problem.pods_to_move(node) if self.state.node_of[pod] == node]
             mark = self.state.mark()
             is_within = limit is None or mark + len(pods) <= limit
@@ -163,17 +163,18 @@ class _Keeping:
         for step in steps:
             self.state.move(step.pod, step.target)
 
-    def _is_empty(self, node: NodeIndex) -> bool:
-        """Return whether all pods that have to leave a node are gone in the state."""
-        return all(self.state.node_of[pod] != node for pod in self.problem.pods_to_move(node))
-
     def _left_in_vain(self, steps: Sequence[Step]) -> set[NodeIndex]:
         """Return the nodes that pods leave although they are not emptied, or others come to them."""
         return {step.source for step in steps} - self._emptied()
 
     def _emptied(self) -> set[NodeIndex]:
-        arrived = {self.state.node_of[step.pod] for step in self.state.steps}
-        return {node for node in find_sources(self.problem).to_empty if self._is_empty(node) and node not in arrived}
+        """Return the nodes that all pods have left which have to, and to which none has come."""
+        node_of, arrived = self.state.node_of, {self.state.node_of[step.pod] for step in self.state.steps}
+        return {
+            node
+            for node in find_sources(self.problem).to_empty
+            if node not in arrived and all(node_of[pod] != node for pod in self.problem.pods_to_move(node))
+        }
 
     def _quality(self, steps: Sequence[Step]) -> Quality:
         """Return the quality of the moves in the state; bounds hold for all plans, so those of the plain one do."""

@@ -47,8 +47,10 @@ def find_last_moves(
         for plan in plans
         if plan.spec.policy == policy and plan.spec.moves and (with_proposed or plan.status.start_time)
     ]
-    by_age = sorted(of_policy, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name))
-    return by_age[-1].spec.moves if by_age else ()
+    youngest = max(
+        of_policy, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name), default=None
+    )
+    return () if youngest is None else youngest.spec.moves
 
 
 def find_refilled(
