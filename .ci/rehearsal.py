@@ -123,12 +123,17 @@ def make_bills(folders: Folders) -> None:
 
 
 def make_plugin(folders: Folders) -> None:
-    tool = (folders.tools / "bin" / "python", folders.source / ".ci" / "release.py", "--into", folders.parts)
-    run(*tool, "plugin", "--address", ADDRESS, "--homepage", HOMEPAGE)
+    _release(folders, "plugin", "--address", ADDRESS, "--homepage", HOMEPAGE)
 
 
 def make_chart(folders: Folders, helm: Path) -> None:
-    run(helm, "package", folders.source / "helm" / "berth", "--destination", folders.parts)
+    _release(folders, f"--helm={helm}", "chart")
+
+
+def _release(folders: Folders, *arguments: str) -> None:
+    """Make a part as the workflow of a release does."""
+    tool = (folders.tools / "bin" / "python", folders.source / ".ci" / "release.py", "--into", folders.parts)
+    run(*tool, *arguments)
 
 
 def make_site(folders: Folders) -> None:
@@ -244,13 +249,12 @@ def use_chart(folders: Folders, helm: Path) -> str:
 
 def use_images(folders: Folders) -> str:
     """Build both images and start their programs; raises `LeftOutError` where nothing can build them."""
-    builders = {"docker": ("docker", "info"), "buildah": ("buildah", "info")}
     reasons = []
-    for builder, question in builders.items():
+    for builder in ("docker", "buildah"):
         if not shutil.which(builder):
             reasons.append(f"there is no {builder}")
-        elif subprocess.run(question, capture_output=True, check=False).returncode:
-            reasons.append(f"`{' '.join(question)}` fails")
+        elif subprocess.run([builder, "info"], capture_output=True, check=False).returncode:
+            reasons.append(f"`{builder} info` fails")
         else:
             return "; ".join(_use_image(folders, builder, service) for service in ("operator", "descheduler"))
     raise LeftOutError(" and ".join(reasons))

@@ -96,8 +96,7 @@ def review_token(client: KubeClient, token: str, audiences: Sequence[str] = ()) 
     without, it is for the server.
     """
     spec: dict[str, Any] = {"token": token} | ({"audiences": list(audiences)} if audiences else {})
-    body = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": spec}
-    status = client.create(TOKEN_REVIEWS, body, type=_TokenReview).status
+    status = client.create(TOKEN_REVIEWS, _body(TOKEN_REVIEWS, spec), type=_TokenReview).status
     if not status.authenticated or not status.user.username:
         return None
     if audiences and not set(audiences) & set(status.audiences):
@@ -109,31 +108,29 @@ def review_token(client: KubeClient, token: str, audiences: Sequence[str] = ()) 
 
 def review_access(client: KubeClient, subject: Subject, access: Access) -> bool:
     """Return whether the API server's authorizers allow a request; raises a KubeError."""
-    body = {
-        "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
-        "kind": SUBJECT_ACCESS_REVIEWS.kind,
-        "spec": {**_describe_subject(subject), "resourceAttributes": _describe_access(access)},
-    }
-    status = client.create(SUBJECT_ACCESS_REVIEWS, body, type=_AccessReview).status
-    return status.allowed and not status.denied
+    return _is_allowed(client, SUBJECT_ACCESS_REVIEWS, access, _describe_subject(subject))
 
 
 def review_own_user(client: KubeClient) -> Subject | None:
     """Return who the API server takes the client for, None for an anonymous one; raises a KubeError."""
-    user = client.create(SELF_SUBJECT_REVIEWS, _empty(SELF_SUBJECT_REVIEWS), type=_SelfReview).status.user_info
+    body = _body(SELF_SUBJECT_REVIEWS, {})
+    user = client.create(SELF_SUBJECT_REVIEWS, body, type=_SelfReview).status.user_info
     return Subject(user.username, user.uid, user.groups) if user.username else None
 
 
 def review_own_access(client: KubeClient, access: Access) -> bool:
     """Return whether the client itself may make a request; raises a KubeError."""
-    spec = {"resourceAttributes": _describe_access(access)}
-    body = {**_empty(SELF_SUBJECT_ACCESS_REVIEWS), "spec": spec}
-    status = client.create(SELF_SUBJECT_ACCESS_REVIEWS, body, type=_AccessReview).status
+    return _is_allowed(client, SELF_SUBJECT_ACCESS_REVIEWS, access, {})
+
+
+def _is_allowed(client: KubeClient, resource: Resource, access: Access, described_subject: Mapping[str, Any]) -> bool:
+    spec = {**described_subject, "resourceAttributes": _describe_access(access)}
+    status = client.create(resource, _body(resource, spec), type=_AccessReview).status
     return status.allowed and not status.denied
 
 
-def _empty(resource: Resource) -> dict[str, Any]:
-    return {"apiVersion": resource.api_version, "kind": resource.kind}
+def _body(resource: Resource, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **({"spec": spec} if spec else {})}
 
 
 def _describe_subject(subject: Subject) -> Mapping[str, Any]:

@@ -332,7 +332,7 @@ def test_a_view_is_read_once_for_a_while_and_only_if_it_is_looked_at() -> None:
     word = PreEvictionCheck(looking, read, api(), clock)
     for seconds in (0, 10, 19, 2, 10):
         clock.sleep(seconds)
-        assert [one.message for one in refusals(word)] == ["Guard: 0"]
+        assert [refusal.message for refusal in refusals(word)] == ["Guard: 0"]
     assert len(reads) == 2
 
     assert refusals(PreEvictionCheck(plugin_set(), read, api(), clock)) == ()

@@ -142,7 +142,9 @@ def test_every_body_has_an_example_that_is_taken() -> None:
     with serving(populated()) as url:
         described = operations(ask("GET", f"{url}/openapi.json", token=None).json())
     bodies = [
-        content for one in described.values() for content in one.get("requestBody", {}).get("content", {}).values()
+        content
+        for operation in described.values()
+        for content in operation.get("requestBody", {}).get("content", {}).values()
     ]
     assert len(bodies) == len(BODIES)
     for content in bodies:

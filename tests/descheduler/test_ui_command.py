@@ -24,6 +24,7 @@ from berth_kube.resources import (
 from descheduler.rest_server import ReviewingCluster, populated
 
 NAMESPACE: Final = "berth-system"
+FORWARDS: Final = "print('Forwarding from 127.0.0.1:41234 -> 8443', flush=True)"
 
 
 class OwnCluster(ReviewingCluster):
@@ -88,7 +89,7 @@ def test_an_approval_is_in_the_name_of_whom_the_kubeconfig_names(address: str, c
 
 def test_every_run_has_a_token_of_its_own_and_takes_no_other(cluster: OwnCluster, address: str) -> None:
     with serving(cast("KubeClient", cluster), NAMESPACE) as other:
-        tokens = {one.partition("#token=")[2] for one in (address, other)}
+        tokens = {page_address.partition("#token=")[2] for page_address in (address, other)}
         assert len(tokens) == 2
         assert ask(address, "/v1/nodes", token=other.partition("#token=")[2]).status_code == 401
     assert ask(address, "/v1/nodes", token="admin-token").status_code == 401
@@ -164,8 +165,8 @@ def kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 
 def test_kubectl_forwards_a_port_and_ends_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "print('Forwarding from 127.0.0.1:41234 -> 8443', flush=True); time.sleep(600)"
-    kubectl(tmp_path, monkeypatch, f"open({str(tmp_path / 'arguments')!r}, 'w').write(' '.join(sys.argv[1:])); {told}")
+    arguments = f"open({str(tmp_path / 'arguments')!r}, 'w').write(' '.join(sys.argv[1:]))"
+    kubectl(tmp_path, monkeypatch, f"{arguments}; {FORWARDS}; time.sleep(600)")
     with forwarding(["--context=mine", f"--namespace={NAMESPACE}"], "berth-rest") as (port, process):
         assert (port, process.poll()) == (41234, None)
     assert process.wait(60) is not None
@@ -175,8 +176,7 @@ def test_kubectl_forwards_a_port_and_ends_with_the_command(tmp_path: Path, monke
 
 
 def test_kubectl_may_say_as_much_as_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "print('Forwarding from 127.0.0.1:41234 -> 8443', flush=True)"
-    kubectl(tmp_path, monkeypatch, f"{told}; print('Handling connection for 41234\\n' * 10_000, flush=True)")
+    kubectl(tmp_path, monkeypatch, f"{FORWARDS}; print('Handling connection for 41234\\n' * 10_000, flush=True)")
     with forwarding([], "berth-rest") as (_, process):
         assert process.wait(60) == 0
 

@@ -87,12 +87,12 @@ def test_an_operator_that_cannot_reach_the_api_server_waits_until_it_is_stopped(
     command = [script("berth-operator"), "--kubeconfig", str(kubeconfig(tmp_path)), *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as operator:
         assert operator.stderr is not None
-        said = next(line for line in operator.stderr if START_WAITS in line)
+        log = next(line for line in operator.stderr if START_WAITS in line)
         operator.terminate()
-        said += operator.stderr.read()
+        log += operator.stderr.read()
     assert operator.returncode == 0
-    assert "cannot reach the API server at https://127.0.0.1:1" in said
-    assert "Traceback" not in said
+    assert "cannot reach the API server at https://127.0.0.1:1" in log
+    assert "Traceback" not in log
 
 
 @pytest.mark.parametrize("webhook_seconds", [1, 5, 9, 30])

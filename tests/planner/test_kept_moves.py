@@ -28,15 +28,15 @@ def keys(moves: Sequence[PlannedMove]) -> list[Key]:
 
 def without_pod(snapshot: Snapshot, name: str) -> Snapshot:
     """The cluster once the controller of a pod was scaled down by it."""
-    (gone,) = (one for one in snapshot.pods if one.metadata.name == name)
+    (gone,) = (old_pod for old_pod in snapshot.pods if old_pod.metadata.name == name)
     controller = "" if gone.controller is None else gone.controller.name
     workloads = tuple(
-        with_fields(one, spec=with_fields(one.spec, replicas=one.spec.replicas - 1))
-        if one.metadata.name == controller
-        else one
-        for one in snapshot.workloads
+        with_fields(workload, spec=with_fields(workload.spec, replicas=workload.spec.replicas - 1))
+        if workload.metadata.name == controller
+        else workload
+        for workload in snapshot.workloads
     )
-    return replace(snapshot, pods=tuple(one for one in snapshot.pods if one is not gone), workloads=workloads)
+    return replace(snapshot, pods=tuple(left for left in snapshot.pods if left is not gone), workloads=workloads)
 
 
 def carried_out(snapshot: Snapshot, moves: Sequence[PlannedMove]) -> Snapshot:
@@ -137,7 +137,7 @@ def test_with_one_pod_fewer_more_moves_are_the_same_and_no_fewer_nodes_are_freed
     snapshot, settings = family(kind, 16, seed), consolidating(exact=False)
     before = plan(snapshot, settings)
     same_with, same_without = 0, 0
-    for gone in (one.metadata.name for one in snapshot.pods[::12]):
+    for gone in (old_pod.metadata.name for old_pod in snapshot.pods[::12]):
         changed = without_pod(snapshot, gone)
         without, made = plan(changed, settings), plan(changed, like(settings, before.moves))
         assert len(made.freed_nodes) >= len(without.freed_nodes)
@@ -151,12 +151,12 @@ def test_with_one_pod_fewer_more_moves_are_the_same_and_no_fewer_nodes_are_freed
 def test_after_a_part_is_carried_out_no_pod_is_sent_where_pods_were_leaving(kind: str) -> None:
     snapshot, settings = family(kind, 12, 1), consolidating(exact=False)
     before = plan(snapshot, settings)
-    cluster = carried_out(snapshot, [one for one in before.moves if one.wave <= before.waves // 2])
+    cluster = carried_out(snapshot, [early for early in before.moves if early.wave <= before.waves // 2])
 
     made = plan(cluster, like(settings, before.moves))
 
     assert set(before.freed_nodes) <= set(made.after.empty_nodes)
-    assert not {one.target for one in made.moves} & set(before.freed_nodes)
+    assert not {later.target for later in made.moves} & set(before.freed_nodes)
     assert_feasible(cluster, made)
 
 

@@ -161,7 +161,7 @@ def test_both_tries_of_a_plan_that_surges_share_one_time_limit(allowed: int, wan
         clock.seconds = 30.0
         return made
 
-    plan_surges(snapshot, make, lambda stuck: {one.key: "no surge" for one in stuck}, clock)
+    plan_surges(snapshot, make, lambda stuck: {stuck_pod.key: "no surge" for stuck_pod in stuck}, clock)
 
     assert seconds_left == want_left
 

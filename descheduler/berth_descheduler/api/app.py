@@ -15,8 +15,8 @@ from berth_descheduler.api.access_log import AccessLog, RequestMetrics
 from berth_descheduler.api.authentication import Authority
 from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.api.concurrency import Workers
+from berth_descheduler.api.local_access import HostGuard, LocalAuthority
 from berth_descheduler.api.openapi import CONTENT_POLICY, describe, render_page
-from berth_descheduler.api.owner import HostGuard, OwnerAuthority
 from berth_descheduler.api.plan_stream import PlanFeeds
 from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
 from berth_descheduler.api.reads import FragmentationQueries
@@ -46,7 +46,7 @@ class Application:
         self._capacity = FragmentationQueries(client, clock, settings)
         self._feeds = PlanFeeds(client, settings)
         client_within_limit = client.within(settings.times.call_seconds)
-        kind = OwnerAuthority if settings.owner_token else Authority
+        kind = LocalAuthority if settings.local_token else Authority
         authority = kind(client_within_limit, clock, self._workers, settings)
         api = ApiContext(
             client_within_limit,
@@ -64,7 +64,7 @@ class Application:
         self.paths = build_paths(api)
         self.paths.include_router(build_page_routes(switched_on=settings.ui))
         guarded: ASGIApp = RequestGuard(self.paths, authority, admission, settings)
-        self.asgi: ASGIApp = AccessLog(HostGuard(guarded) if settings.owner_token else guarded, clock, numbers)
+        self.asgi: ASGIApp = AccessLog(HostGuard(guarded) if settings.local_token else guarded, clock, numbers)
 
     def end_streams(self) -> None:
         """End all streams and start no new ones."""

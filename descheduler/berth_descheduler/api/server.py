@@ -339,7 +339,7 @@ class RestServer:
         *,
         history: CapacityHistory | None = None,
     ) -> None:
-        self._history = history or CapacityHistory()
+        self._history = history
         self._settings = settings
         self._certificate = None
         if settings.certificate is not None and settings.key is not None:

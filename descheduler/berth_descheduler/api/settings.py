@@ -151,7 +151,7 @@ class RestSettings:
     ui: bool = False
     """Whether `/ui` serves the page for people; what it shows it asks for with the token of its reader."""
 
-    owner_token: str = field(default="", repr=False)
+    local_token: str = field(default="", repr=False)
     """The one token of a service that a person runs for themselves, with the rights of their kubeconfig; "": callers
     have tokens of the cluster."""
 

@@ -53,6 +53,7 @@ from berth_descheduler.options import (
 )
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import (
+    CONVERTED_PLUGIN,
     ConvertedProfile,
     Linted,
     Severity,
@@ -621,7 +622,7 @@ def convert_command(file: str) -> int:
     if all(profile.policy is None for profile in converted):
         notes = "; ".join(note for profile in converted for note in profile.notes)
         text = f"without a plugin that moves pods here: {notes or 'none is enabled'}"
-        raise InputError("FILE", file, f"{', '.join(_CONVERTED)} or a plugin of Berth", said=text)
+        raise InputError("FILE", file, f"{CONVERTED_PLUGIN} or a plugin of Berth", said=text)
     write_line("---\n".join(map(_as_yaml, converted)).rstrip())
     for profile in converted:
         for note in profile.notes:
@@ -629,17 +630,14 @@ def convert_command(file: str) -> int:
     return _CLEAN
 
 
-_CONVERTED: Final = ("HighNodeUtilization",)
-
-
 def _as_yaml(profile: ConvertedProfile) -> str:
     """Return a policy with comments on what is otherwise than in the file; of a profile without one the comments."""
     head = f"From the profile {profile.name or 'without a name'} of a policy of the upstream descheduler."
-    if profile.policy is None:
-        comments = [f"{head} No policy, as nothing is left that moves pods:", *profile.notes]
-        return "".join(f"# {printable_line(comment)}\n" for comment in comments)
-    comments = [head, "Runs are made on request and touch nothing: set spec.trigger and spec.mode.", *profile.notes]
-    return "".join(f"# {printable_line(comment)}\n" for comment in comments) + to_yaml(profile.policy)
+    heads, document = [f"{head} No policy, as nothing is left that moves pods:"], ""
+    if profile.policy is not None:
+        heads = [head, "Runs are made on request and touch nothing: set spec.trigger and spec.mode."]
+        document = to_yaml(profile.policy)
+    return "".join(f"# {printable_line(comment)}\n" for comment in (*heads, *profile.notes)) + document
 
 
 def describe_linted(linted: Iterable[Linted]) -> list[dict[str, object]]:

@@ -132,7 +132,7 @@ def serving(client: KubeClient, namespace: str) -> Iterator[str]:
     from berth_descheduler.picture import Picture  # noqa: PLC0415
 
     token, registry, history = secrets.token_urlsafe(32), CollectorRegistry(), CapacityHistory()
-    settings = RestSettings(namespace=namespace, ui=True, owner_token=token)
+    settings = RestSettings(namespace=namespace, ui=True, local_token=token)
     meter = CapacityMeter(
         Picture(client, namespace),
         SystemClock(),

@@ -3,7 +3,7 @@
 That is when they run, with which settings, and what is wrong with them.
 """
 
-from berth_descheduler.policy.conversion import ConvertedProfile, convert_upstream
+from berth_descheduler.policy.conversion import CONVERTED_PLUGIN, ConvertedProfile, convert_upstream
 from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_located
 from berth_descheduler.policy.parsing import (
     DRAINED_AT_ONCE,
@@ -26,6 +26,7 @@ from berth_descheduler.policy.restrictions import PlanInput, find_restrictions
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing, read_timing
 
 __all__ = [
+    "CONVERTED_PLUGIN",
     "DRAINED_AT_ONCE",
     "ConvertedProfile",
     "IntervalSchedule",

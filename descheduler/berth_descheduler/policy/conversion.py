@@ -15,7 +15,9 @@ from berth_descheduler.plugins import EVICTOR_NAME, PLUGIN_NAME, PluginRegistry
 from berth_descheduler.policy.parsing import RunDefaults, decode_policy, read_policy
 from berth_descheduler.policy.upstream import INSTEAD, UpstreamProfile, is_upstream, read_upstream
 
-_PACKS_NODES: Final = "HighNodeUtilization"
+CONVERTED_PLUGIN: Final = "HighNodeUtilization"
+"""The plugin of upstream that becomes another one here; all others are installed here or left out."""
+
 _ITS_ARGUMENTS: Final = frozenset({"thresholds", "numberOfNodes", "evictableNamespaces", "metricsUtilization"})
 _FILTERS: Final = ("filter", "preEvictionFilter")
 _MOVERS: Final = ("deschedule", "balance")
@@ -113,22 +115,22 @@ def _refuse_missing_filters(profile: Mapping[str, Any], registry: PluginRegistry
 def _pack_nodes(profile: dict[str, Any]) -> Iterator[str]:
     """Put `Defragmentation` in the place of the plugin that packs nodes, and yield what is otherwise then."""
     balance = _enabled(profile, "balance")
-    if _PACKS_NODES not in balance:
+    if CONVERTED_PLUGIN not in balance:
         return
     configs = profile.get("pluginConfig") or []
     for number, config in enumerate(configs):
         if not isinstance(config, Mapping):
             raise InputError(f"pluginConfig[{number}]", config, "a mapping with the name of a plugin and its args")
-    index = next((index for index, config in enumerate(configs) if config.get("name") == _PACKS_NODES), None)
+    index = next((index for index, config in enumerate(configs) if config.get("name") == CONVERTED_PLUGIN), None)
     if PLUGIN_NAME in balance:
-        yield f"{_PACKS_NODES}: left out, as {PLUGIN_NAME} is enabled beside it"
+        yield f"{CONVERTED_PLUGIN}: left out, as {PLUGIN_NAME} is enabled beside it"
         return
     place = f"pluginConfig[{index}].args"
     args = (configs[index].get("args") if index is not None else None) or {}
     if not isinstance(args, Mapping) or not isinstance(args.get("thresholds"), Mapping) or not args["thresholds"]:
-        raise InputError(f"{_PACKS_NODES}.thresholds", None, "percentages by resource", said="missing")
+        raise InputError(f"{CONVERTED_PLUGIN}.thresholds", None, "percentages by resource", said="missing")
     if odd := [name for name in args["thresholds"] if not isinstance(name, str)]:
-        raise InputError(f"{_PACKS_NODES}.thresholds", odd[0], "names of resources, such as cpu")
+        raise InputError(f"{CONVERTED_PLUGIN}.thresholds", odd[0], "names of resources, such as cpu")
     refuse_unknown(place, args, _ITS_ARGUMENTS)
     thresholds = dict(args["thresholds"])
     resource = _ordering_resource(thresholds)
@@ -142,17 +144,17 @@ def _pack_nodes(profile: dict[str, Any]) -> Iterator[str]:
         **{name: args[name] for name in ("numberOfNodes", "evictableNamespaces") if args.get(name)},
     }
     profile["pluginConfig"] = [
-        *(config for config in configs if config.get("name") not in {_PACKS_NODES, PLUGIN_NAME}),
+        *(config for config in configs if config.get("name") not in {CONVERTED_PLUGIN, PLUGIN_NAME}),
         {"name": PLUGIN_NAME, "args": defragmentation},
     ]
-    profile["plugins"]["balance"]["enabled"] = [PLUGIN_NAME if name == _PACKS_NODES else name for name in balance]
+    profile["plugins"]["balance"]["enabled"] = [PLUGIN_NAME if name == CONVERTED_PLUGIN else name for name in balance]
     yield (
-        f"{_PACKS_NODES}: became {PLUGIN_NAME} with its thresholds, which empties a node whole or leaves it alone; "
+        f"{CONVERTED_PLUGIN}: became {PLUGIN_NAME} with its thresholds, which empties a node whole or leaves it alone; "
         f"strategy: Consolidate instead, without thresholds, empties the most nodes"
     )
     if args.get("metricsUtilization"):
         yield (
-            f"{_PACKS_NODES}.metricsUtilization: left out, as plans are made of requests; "
+            f"{CONVERTED_PLUGIN}.metricsUtilization: left out, as plans are made of requests; "
             f"the filter HotNodes keeps moves off nodes that are used too much"
         )
 

@@ -19,16 +19,16 @@ from berth_kube import Access, KubeClient, Subject, review_own_access, review_ow
 _HOSTS = ("127.0.0.1", "localhost")
 
 
-class OwnerAuthority(Authority):
+class LocalAuthority(Authority):
     """Knows one token; who has it is whom the kubeconfig names."""
 
     def __init__(self, client: KubeClient, clock: Clock, workers: Workers, settings: RestSettings) -> None:
         super().__init__(client, clock, workers, settings)
-        self._token = settings.owner_token.encode()
+        self._token = settings.local_token.encode()
 
     def review_subject(self, token: str) -> Subject | None:
-        is_owner = hmac.compare_digest(token.encode(), self._token)
-        return review_own_user(self._client) if is_owner else None
+        is_known = hmac.compare_digest(token.encode(), self._token)
+        return review_own_user(self._client) if is_known else None
 
     def review_right(self, subject: Subject, access: Access) -> bool:
         del subject
