@@ -118,7 +118,7 @@ def test_kopf_writes_nothing_to_a_reservation_from_its_beginning_to_its_end(
 def test_the_operator_is_ready_only_once_kopf_hears_reservations_also_where_there_are_none(
     sandbox: Sandbox, proxy: FaultProxy, stage: Stage, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    assert not stage.client.list(RESERVATIONS).items
+    eventually("no Reservation is left", lambda: not stage.client.list(RESERVATIONS).items, seconds=LONG_SECONDS)
     folder = tmp_path_factory.mktemp("unready")
     through = proxy.write_kubeconfig(folder / "through-the-proxy.yaml")
     operator = OperatorProcess(sandbox, folder, "--identity=another", f"--kubeconfig={through}")

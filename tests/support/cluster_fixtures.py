@@ -8,16 +8,39 @@ from typing import Any, Final
 
 import pytest
 
-from berth_kube.resources import NODES, QUEUES, REVOCABLE_ZONES
+from berth_kube.client import KubeClient
+from berth_kube.resources import (
+    DESCHEDULER_POLICIES,
+    MIGRATION_PLANS,
+    MUTATING_WEBHOOKS,
+    NODES,
+    PODS,
+    QUEUES,
+    RESERVATIONS,
+    REVOCABLE_ZONES,
+    Resource,
+)
 from berth_sandbox.builds import find_binaries
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.real_nodes.requirements import refusal_of_machine
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import Pace, SandboxSettings
 from control_planes import control_plane
+from waiting import eventually
 
 REAL_NODES: Final = "real_nodes"
 """Marker of the tests that start real nodes on this machine."""
+SEEN_BY_ALL: Final[tuple[Resource, ...]] = (
+    NODES,
+    PODS,
+    RESERVATIONS,
+    QUEUES,
+    REVOCABLE_ZONES,
+    DESCHEDULER_POLICIES,
+    MIGRATION_PLANS,
+    MUTATING_WEBHOOKS,
+)
+"""What programs under test look at in the whole cluster, so that what a module leaves changes what others see."""
 _LEFT_OUT: Final = pytest.StashKey[list[str]]()
 
 
@@ -118,7 +141,10 @@ def paced_sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail where a module leaves something on the shared control plane that counts for all pods of other modules."""
+    """Fail where a module leaves something on the shared control plane that programs of other modules would see.
+
+    What a namespace that is being deleted still holds is waited for.
+    """
     own = [item for item in request.session.items if item.nodeid.startswith(f"{request.node.nodeid}::")]
     shared = any("sandbox" in getattr(item, "fixturenames", ()) for item in own)
     # Asked for ahead: at the end pytest gives only what the first test of the module has asked for.
@@ -126,9 +152,19 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if used is not None:
         with used.connect() as client:
-            found = [one for kind in (NODES, QUEUES, REVOCABLE_ZONES) for one in client.list(kind).items]
-            left = [one["metadata"]["name"] for one in found]
-        assert left == []
+            try:
+                eventually("nothing is left on the shared control plane", lambda: not leftovers(client), seconds=120)
+            except AssertionError as error:
+                raise AssertionError(f"{error}: {', '.join(leftovers(client))}") from error
+
+
+def leftovers(client: KubeClient) -> list[str]:
+    """Return the kind, namespace and name of everything that programs look at in the whole cluster."""
+    return [
+        f"{resource.kind} {raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
+        for resource in SEEN_BY_ALL
+        for raw in client.list(resource).items
+    ]
 
 
 def refused_by_policies(sandbox: Sandbox) -> list[str]:
