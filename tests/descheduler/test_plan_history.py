@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from berth_core.clock import format_timestamp
 from berth_core.migration_plans import (
@@ -59,6 +60,13 @@ def test_the_replacement_of_a_moved_pod_rests_for_the_cool_down() -> None:
     plans = [plan("one", 59, A_TO_B)]
     assert find_pods_in_cooldown(plans, NOON, HOUR) == {("shop", "web-2"): NOON - timedelta(minutes=59)}
     assert find_pods_in_cooldown([plan("one", 61, A_TO_B)], NOON, HOUR) == {}
+
+
+@pytest.mark.parametrize("ended", ["", "yesterday", "2026-06-15T12:00:00+99:00"])
+def test_a_plan_whose_end_is_no_time_hides_no_other(ended: str) -> None:
+    odd = plan("odd", 20, B_TO_C)
+    odd = structs.replace(odd, status=structs.replace(odd.status, completion_time=ended, start_time="0000-01-01"))
+    assert list(find_pods_in_cooldown([odd, plan("one", 50, A_TO_B)], NOON, HOUR)) == [("shop", "web-2")]
 
 
 def test_a_replacement_that_was_moved_on_is_known_by_its_last_name() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from api_server_in_memory import error
 from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL
@@ -23,6 +24,7 @@ from berth_core.reservations import (
 )
 from berth_kube.errors import ForbiddenError, InvalidObjectError, NotFoundError, RefusedError, ServerError
 from berth_kube.resources import PODS, RESERVATIONS
+from berth_operator import telemetry
 from berth_operator.metrics import REGISTRY
 from berth_operator.quota.limits import LimitSettings
 from berth_operator.reservation.act.context import LeaseLostError
@@ -402,6 +404,17 @@ def test_a_collected_reservation_is_gone(harness: OperatorHarness) -> None:
     harness.perform(DeleteReservation())
     harness.perform(DeleteReservation())
     assert harness.cache.reservation(PLACE_UID) is None
+
+
+def test_a_status_without_a_time_that_can_be_is_dated_and_logged(harness: OperatorHarness) -> None:
+    undated = place(slot(SlotState.RELEASED), phase=ReservationPhase.FAILED, since="")
+    harness.know(of=undated)
+    dated = place(slot(SlotState.RELEASED), phase=ReservationPhase.FAILED)
+    with capture_logs() as logs:
+        harness.executor.write_status(undated, dated.status)
+        harness.executor.write_status(dated, dated.status)
+    assert [log["event"] for log in logs] == [telemetry.STATUS_DATED]
+    assert harness.api.get(RESERVATIONS, "place", namespace="default", type=Reservation).status == dated.status
 
 
 def test_a_status_that_somebody_else_changed_is_written_again(harness: OperatorHarness) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from berth_core.clock import format_timestamp
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
@@ -605,6 +606,43 @@ def test_a_finished_reservation_is_collected_after_its_retention() -> None:
     assert early.actions == ()
     assert early.wake_seconds == pytest.approx(1)
     assert decide_now(observe(OVER), seconds=3600).actions == (DeleteReservation(),)
+
+
+NO_TIMES_OF_AN_END = {
+    "none": "",
+    "no time": "yesterday",
+    "an offset that no clock has, which the CRD admits": "2026-06-15T12:00:00+99:00",
+    "a year before the first": "0000-01-01T00:00:00Z",
+    "the last second of the calendar, east of Greenwich": "9999-12-31T23:59:59-01:00",
+    "tomorrow": format_timestamp(NOON + timedelta(days=1)),
+}
+
+
+@pytest.mark.parametrize("since", NO_TIMES_OF_AN_END.values(), ids=NO_TIMES_OF_AN_END)
+def test_an_end_that_others_wrote_without_a_time_that_can_be_counts_from_now(since: str) -> None:
+    over = place(slot(SlotState.RELEASED), phase=ReservationPhase.FAILED, reason="Expired", since=since)
+    decision = decide_now(observe(over))
+    assert decision.status.state is not None
+    assert decision.status.state.last_transition_time == NOON_TEXT
+    assert decision.status.state.phase is ReservationPhase.FAILED
+    assert decision.actions == ()
+    assert decision.wake_seconds == SETTINGS.retention_seconds
+
+
+@pytest.mark.parametrize("since", NO_TIMES_OF_AN_END.values(), ids=NO_TIMES_OF_AN_END)
+def test_a_wait_that_others_wrote_without_a_time_that_can_be_counts_from_now(since: str) -> None:
+    waits = place(slot(SlotState.PENDING), phase=ReservationPhase.PENDING, reason="UnschedulableYet", since=since)
+    refused = placeholder(node="", conditions=[UNSCHEDULABLE])
+    decision = decide_now(observe(waits, refused))
+    assert decision.status.state is not None
+    assert decision.status.state.last_transition_time == NOON_TEXT
+    assert decision.status.state.phase is ReservationPhase.PENDING
+
+
+def test_an_end_that_a_clock_a_little_ahead_wrote_keeps_its_time() -> None:
+    soon = format_timestamp(NOON + timedelta(seconds=20))
+    over = place(slot(SlotState.RELEASED), phase=ReservationPhase.FAILED, reason="Expired", since=soon)
+    assert decide_now(observe(over)).status.state == over.status.state
 
 
 def test_without_a_retention_finished_reservations_stay() -> None:

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal, TypeAlias, assert_never
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypeAlias, assert_never
 
 from berth_core import (
     Capacity,
@@ -24,6 +24,7 @@ from berth_core import (
     format_timestamp,
     is_expired,
     parse_timestamp,
+    read_timestamp,
     readable_quantities,
 )
 from berth_operator.reservation.conditions import compute_conditions
@@ -36,6 +37,8 @@ from berth_operator.schedulers.volcano import scheduler_of
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
+_CLOCK_SKEW: Final = timedelta(minutes=1)
+"""How far the clocks of two replicas may differ before a time is no longer believed."""
 _ON_OFFER = frozenset({SlotState.HELD, SlotState.HANDING_OVER})
 
 
@@ -115,7 +118,8 @@ def unschedulable_seconds_left(state: ReservationState | None, now: datetime, pa
     """
     if not patience_seconds or state is None or state.reason != ReservationReason.UNSCHEDULABLE_YET:
         return None
-    return patience_seconds - (now - parse_timestamp(state.last_transition_time)).total_seconds()
+    since = read_timestamp(state.last_transition_time) or now
+    return patience_seconds - (now - since).total_seconds()
 
 
 def _fail_when_unschedulable(state: _State, seen: Observation, now: datetime, patience_seconds: float) -> _State:
@@ -262,12 +266,24 @@ def _stamp(state: _State, reservation: Reservation, now: datetime) -> Reservatio
     """
     prior = reservation.status.state
     unchanged = prior is not None and (prior.phase, prior.reason) == (state.phase, state.reason)
+    keeps_time = unchanged and not has_impossible_time(prior, now)
     return ReservationState(
         phase=state.phase,
         reason=state.reason,
         message=state.message,
-        last_transition_time=prior.last_transition_time if prior and unchanged else format_timestamp(now),
+        last_transition_time=prior.last_transition_time if prior and keeps_time else format_timestamp(now),
     )
+
+
+def has_impossible_time(state: ReservationState | None, now: datetime) -> bool:
+    """Return whether a state of another writer does not say when it began.
+
+    Its time is missing, unreadable, or further ahead than clocks differ. Such a state begins now.
+    """
+    if state is None:
+        return False
+    since = read_timestamp(state.last_transition_time)
+    return since is None or since - _CLOCK_SKEW > now
 
 
 def _final_slot(slot: Slot, phase: ReservationPhase) -> Slot:

@@ -18,7 +18,7 @@ from berth_core import (
     ReservationReason,
     Slot,
     SlotState,
-    parse_timestamp,
+    read_timestamp,
 )
 from berth_descheduler.migration.moves.facts import (
     FREE,
@@ -338,7 +338,8 @@ def _expire_before_horizon(
     if horizon is None or observation.place not in FREE or was_evicted(memory, observation):
         return observation
     expires_at = observed.reservations[memory.key].status.expires_at
-    if expires_at is None or parse_timestamp(expires_at) > horizon:
+    expiry = read_timestamp(expires_at)
+    if expiry is None or expiry > horizon:
         return observation
     return replace(
         observation,

@@ -19,7 +19,7 @@ from berth_core import (
     PlanPhase,
     RoomState,
     format_timestamp,
-    parse_timestamp,
+    read_timestamp,
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
@@ -169,7 +169,7 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
     evicted_moves = [
         move for move, gone in zip(plan.spec.moves, execution.evicted, strict=True) if gone and not move.is_eviction
     ]
-    moving_since = parse_timestamp(plan.status.start_time) if plan.status.start_time else context.clock.now()
+    moving_since = read_timestamp(plan.status.start_time) or context.clock.now()
     outdated = _is_outdated(context, plan, execution)
     came_too_late = outdated and not any(status.state.succeeded for status in execution.statuses)
     sources = _await_sources(context, plan, execution)

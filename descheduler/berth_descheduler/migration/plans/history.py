@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from berth_core import MigrationPlan, MoveState, MoveStatus, PlannedMove, parse_timestamp
+from berth_core import MigrationPlan, MoveState, MoveStatus, PlannedMove, read_timestamp
 
 PING_PONG_PERIOD: Final = timedelta(hours=24)
 """How long a move counts as undone by a later one."""
@@ -98,7 +98,7 @@ def _since(plans: Iterable[MigrationPlan], since: datetime) -> Iterator[Migratio
 
 def _ended_at(plan: MigrationPlan) -> datetime | None:
     ended_at = plan.status.completion_time or (plan.status.start_time if plan.phase.terminal else None)
-    return parse_timestamp(ended_at) if ended_at else None
+    return read_timestamp(ended_at)
 
 
 def _follow(plans: Iterable[MigrationPlan]) -> dict[PodName, _Arrival]:

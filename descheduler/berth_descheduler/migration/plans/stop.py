@@ -6,7 +6,7 @@ from typing import Final, assert_never
 
 import structlog
 
-from berth_core import Clock, MigrationPlan, MoveReason, MoveState, MoveStatus, PlannedMove, count, parse_timestamp
+from berth_core import Clock, MigrationPlan, MoveReason, MoveState, MoveStatus, PlannedMove, count, read_timestamp
 from berth_descheduler import telemetry
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.settings import ExecutionSettings
@@ -203,9 +203,10 @@ class PlanStop:
         The time counts from the run that began it.
         """
         max_seconds = self._settings.max_seconds
-        if max_seconds is None or not self._start_time:
+        begun_at = read_timestamp(self._start_time)
+        if max_seconds is None or begun_at is None:
             return False
-        return (self._clock.now() - parse_timestamp(self._start_time)).total_seconds() > max_seconds
+        return (self._clock.now() - begun_at).total_seconds() > max_seconds
 
 
 def has_failed(status: MoveStatus) -> bool:

@@ -83,7 +83,7 @@ from berth_operator.reservation.pod_patches import (
     build_unlabelling,
 )
 from berth_operator.reservation.pod_state import holds_our_gate, is_at_same_step
-from berth_operator.reservation.status import EventType, describe_transition
+from berth_operator.reservation.status import EventType, describe_transition, has_impossible_time
 from berth_operator.reservation.store.pods import reservation_uid
 from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.reservation.store.slot_matching import SlotFinder
@@ -141,6 +141,8 @@ class ActionExecutor:
         require_lease(self._leads)
         if is_forged:
             _LOG.warning(telemetry.STATUS_CORRECTED, **{telemetry.KEY_RESERVATION: reservation.key})
+        if has_impossible_time(reservation.status.state, self._now()):
+            _LOG.warning(telemetry.STATUS_DATED, **{telemetry.KEY_RESERVATION: reservation.key})
         try:
             body = write_status(self._client, RESERVATIONS, reservation.metadata, status)
         except NotFoundError:
