@@ -43,7 +43,17 @@ from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import await_priority_class, build_reservation, label_owner, make_namespace, pod_template
 from eviction_calls import ALLOWED_EVICTIONS, REFUSED_EVICTIONS, answered_evictions
-from label_calls import ALLOWED_LABELS, ANOTHER, REFUSED_LABELS, hashed_pod, idle_pod, labelled_pod, unasked_pod
+from label_calls import (
+    ALLOWED_LABELS,
+    ANOTHER,
+    REFUSED_LABELS,
+    hashed_pod,
+    idle_pod,
+    kept_pod,
+    labelled_pod,
+    unasked_pod,
+    uncontrolled_pod,
+)
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -54,6 +64,9 @@ MADE = (
     (PODS, labelled_pod(RESERVATION_LABEL, name="sent"), NAMESPACE),
     (PODS, hashed_pod(), NAMESPACE),
     (PODS, unasked_pod(), NAMESPACE),
+    (PODS, kept_pod(), NAMESPACE),
+    (PODS, hashed_pod("goes"), NAMESPACE),
+    (PODS, uncontrolled_pod(), NAMESPACE),
     (PODS, bystander(), DEFAULT_NAMESPACE),
     (PRIORITY_CLASSES, manifests.build_priority_class(7), None),
     (PRIORITY_CLASSES, changed(manifests.build_priority_class(9), "metadata.name", "somebodys-class"), None),

@@ -1,9 +1,12 @@
 """Which labels Berth's accounts may give pods under the admission policies, and which word on windows."""
 
+import json
+
 from account_calls import (
     NAMESPACE,
     OTHER_GATE,
     ApiCall,
+    ApiTargets,
     Body,
     changed,
     create,
@@ -40,7 +43,8 @@ from cluster_objects import build_reservation
 
 HASH = "5d4f8c7b9"
 LET_GO = {TEMPLATE_HASH_LABEL: RELEASED_HASH}
-NOTE = {RELEASED_ANNOTATION: "{}"}
+REPLICA_SET = f"theirs-{HASH}"
+NOTE = {RELEASED_ANNOTATION: json.dumps({"plan": "p", "replicaSet": REPLICA_SET, "hash": HASH})}
 DEPLOYMENT = {
     "apiVersion": "example.com/v1",  # of a group that is not there, else the garbage collector would delete the pod
     "kind": "Deployment",
@@ -49,6 +53,7 @@ DEPLOYMENT = {
     "controller": False,
     "blockOwnerDeletion": False,
 }
+CONTROLLER = {**DEPLOYMENT, "kind": "ReplicaSet", "name": REPLICA_SET, "controller": True}
 FENCE_NOTES = {
     "metadata": {"annotations": {EVICT_PERIOD_ANNOTATION: "1m", EMPTY_BY_ANNOTATION: "2026-11-21T04:00:00Z"}}
 }
@@ -77,7 +82,20 @@ def hashed_pod(name: str = "hashed", value: str = HASH) -> Body:
     """Return a tenant's pod as a ReplicaSet of a Deployment knows it."""
     body = changed(labelled_pod("app", name=name), f"metadata.labels.{TEMPLATE_HASH_LABEL}", value)
     body["metadata"]["labels"][EVICTIONS_LABEL] = EVICTIONS_SURGE
+    body["metadata"]["ownerReferences"] = [CONTROLLER]
     return body
+
+
+def kept_pod() -> Body:
+    """Return the same pod, which an annotation keeps on its node."""
+    body = hashed_pod("kept")
+    body["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    return body
+
+
+def uncontrolled_pod() -> Body:
+    """Return a pod with a template hash and without a ReplicaSet."""
+    return changed(hashed_pod("uncontrolled"), "metadata.ownerReferences", [])
 
 
 def unasked_pod() -> Body:
@@ -89,6 +107,12 @@ def unasked_pod() -> Body:
 
 def patch_hashed(account: str, labels: Body, **metadata: object) -> ApiCall:
     return patch_pod(account, {"metadata": {"labels": labels, **metadata}}, of=(NAMESPACE, "hashed"))
+
+
+def give_back_elsewhere(targets: ApiTargets) -> None:
+    of = (NAMESPACE, "goes")
+    patch_pod(DESCHEDULER, {"metadata": {"labels": LET_GO, "annotations": NOTE}}, of=of)(targets)
+    patch_pod(DESCHEDULER, {"metadata": {"labels": {TEMPLATE_HASH_LABEL: "5d4f8c7ba"}}}, of=of)(targets)
 
 
 def controller(kind: str) -> Body:
@@ -195,6 +219,32 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
         patch_pod(DESCHEDULER, {"metadata": {"labels": LET_GO}}),
         "of a pod's labels only",
     ),
+    "a pod let go without a note": (
+        patch_hashed(DESCHEDULER, LET_GO),
+        "notes its name and hash",
+    ),
+    "a pod let go with the note of another hash": (
+        patch_hashed(
+            DESCHEDULER,
+            LET_GO,
+            annotations={
+                RELEASED_ANNOTATION: NOTE[RELEASED_ANNOTATION].replace(f'"hash": "{HASH}"', '"hash": "other"')
+            },
+        ),
+        "notes its name and hash",
+    ),
+    "a pod let go that no ReplicaSet controls": (
+        patch_pod(DESCHEDULER, {"metadata": {"labels": LET_GO, "annotations": NOTE}}, of=(NAMESPACE, "uncontrolled")),
+        "only pods that a ReplicaSet controls",
+    ),
+    "a pod let go that an annotation keeps in place": (
+        patch_pod(DESCHEDULER, {"metadata": {"labels": LET_GO, "annotations": NOTE}}, of=(NAMESPACE, "kept")),
+        "none that an annotation keeps in place",
+    ),
+    "a pod given back to another ReplicaSet": (
+        give_back_elsewhere,
+        "is given back to the ReplicaSet that its annotation",
+    ),
     "another value of the template hash": (
         patch_hashed(DESCHEDULER, {TEMPLATE_HASH_LABEL: "other"}),
         "of a pod's labels only",
@@ -256,19 +306,21 @@ ALLOWED_LABELS: dict[str, ApiCall] = {
         ANOTHER, PODS, labelled_pod(RESERVATION_LABEL), NAMESPACE, dry_run=True
     ),
     "a pod let go with a note and its Deployment": patch_hashed(
-        DESCHEDULER, LET_GO, annotations=NOTE, ownerReferences=[DEPLOYMENT]
+        DESCHEDULER, LET_GO, annotations=NOTE, ownerReferences=[CONTROLLER, DEPLOYMENT]
     ),
     "another's label of a pod that was let go": patch_hashed(ANOTHER, {"theirs": "x"}),
     "a pod given back": patch_hashed(
-        DESCHEDULER, {TEMPLATE_HASH_LABEL: HASH}, annotations={RELEASED_ANNOTATION: None}, ownerReferences=[]
+        DESCHEDULER, {TEMPLATE_HASH_LABEL: HASH}, annotations={RELEASED_ANNOTATION: None}, ownerReferences=[CONTROLLER]
     ),
-    "a pod let go once more": patch_hashed(DESCHEDULER, LET_GO),
+    "a pod let go once more": patch_hashed(DESCHEDULER, LET_GO, annotations=NOTE),
     "a pod given back by another": patch_hashed(ANOTHER, {TEMPLATE_HASH_LABEL: HASH}),
     "a pod let go by who may carry out plans": patch_hashed(ANOTHER, LET_GO),
     "a pod given back by the operator": patch_hashed(
-        OPERATOR, {TEMPLATE_HASH_LABEL: HASH}, annotations={RELEASED_ANNOTATION: None}, ownerReferences=[]
+        OPERATOR, {TEMPLATE_HASH_LABEL: HASH}, annotations={RELEASED_ANNOTATION: None}, ownerReferences=[CONTROLLER]
     ),
-    "a pod let go by the operator": patch_hashed(OPERATOR, LET_GO, annotations=NOTE, ownerReferences=[DEPLOYMENT]),
+    "a pod let go by the operator": patch_hashed(
+        OPERATOR, LET_GO, annotations=NOTE, ownerReferences=[CONTROLLER, DEPLOYMENT]
+    ),
     "a pod of a DaemonSet": create(
         ANOTHER, PODS, labelled_pod(DAEMON_POD_LABEL, owners=(controller("DaemonSet"),)), NAMESPACE, dry_run=True
     ),
