@@ -467,7 +467,8 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Moved pods whose controller has no other."""
     stateful_set_pods: int = 0
     expected_seconds: int = 0
-    """An estimate: for each wave its longest grace period, and the longest time that one of its pods took to start."""
+    """An estimate by what each move waits for and how many may be under way: a move takes its pod's grace period, and
+    the time that the pod took to start."""
     freed_price_per_hour: str = ""
     """What an hour of the freed nodes costs, exact, in the currency of the prices; "" without prices."""
     restrictions: tuple[Restriction, ...] = ()

@@ -426,7 +426,7 @@ def test_only_planning_changes_nothing(cluster: FakeCluster) -> None:
     outcome = run(cluster, replace(SETTINGS, dry_run=True))
     assert outcome.verdict is Verdict.DRY_RUN
     assert outcome.clean
-    assert outcome.sentence == "Planned only: 3 moves in 1 wave free 2 of 4 nodes; 2 are empty then."
+    assert outcome.sentence == "Planned only: 3 moves free 2 of 4 nodes; 2 are empty then."
     assert {call.verb for call in cluster.calls} == {"list"}
 
 

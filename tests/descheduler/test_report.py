@@ -89,7 +89,7 @@ def test_a_plan_says_what_it_brings_and_what_it_risks() -> None:
 
 def test_gain_and_risk_come_first() -> None:
     first, gain, risk, *_ = shown(risky()).splitlines()
-    assert first.startswith("3 moves in 1 wave free 1 of 2 nodes")
+    assert first.startswith("3 moves free 1 of 2 nodes")
     assert gain == "Gain: 1 node with cpu 10, memory 32Gi."
     assert risk == (
         "Risk: 3 pods restarted, 2 with no disruption budget, 1 with no sibling, 1 of StatefulSets; "
@@ -180,7 +180,7 @@ def test_people_are_told_what_a_plan_costs_frees_and_how_good_it_is() -> None:
     text = shown(planned(strategy="consolidate"))
 
     assert "Proven optimal: no plan reaches more than 1 freed nodes, nor this with fewer moves" in text
-    assert "It restarts 1 pod of 1 controller, of priority 0, in 1 wave." in text
+    assert "It restarts 1 pod of 1 controller, of priority 0." in text
     assert "Freed: low." in text
 
 
@@ -192,7 +192,7 @@ def test_people_are_told_what_room_is_made_and_how_much_less_is_lost() -> None:
     made = plan(Snapshot(nodes=tuple(nodes), pods=tuple(pods)), settings)
     text = shown(made)
 
-    assert summarise_plan(made) == "1 move in 1 wave make room: 1 fit then (cpu=7)."
+    assert summarise_plan(made) == "1 move make room: 1 fit then (cpu=7)."
     assert re.search(r"free cpu of no use to cpu=7 +│ 100.0 % │ +41.7 %", text)
     assert re.search(r"cpu=7 +│ +most │ +1 │ +0 │ +1 │ n[01]", text)
 
@@ -244,7 +244,7 @@ def test_standard_output_that_is_no_terminal_gets_wide_lines_without_colour(
 
 def test_a_plan_is_summed_up_in_a_sentence() -> None:
     whole = {"wholeNodes": True}
-    assert summarise_plan(planned(**whole)) == "1 move in 1 wave free 1 of 4 nodes; 2 are empty then."
+    assert summarise_plan(planned(**whole)) == "1 move free 1 of 4 nodes; 2 are empty then."
     assert summarise_plan(planned(0, **whole)) == "Nothing to move: none of the 4 nodes can be emptied by these rules."
 
 
@@ -255,9 +255,7 @@ def test_a_plan_that_moves_single_pods_says_so() -> None:
 
     made = plan(Snapshot(nodes=nodes, pods=(*low, used)), planner_settings())
 
-    assert (
-        summarise_plan(made) == "1 move in 1 wave take single pods off 1 node and free 0 of 2 nodes; 0 are empty then."
-    )
+    assert summarise_plan(made) == "1 move take single pods off 1 node and free 0 of 2 nodes; 0 are empty then."
     assert summarise_plan(planned(0)) == "Nothing to move: no pod of the 4 nodes can be moved by these rules."
     (move,) = made.moves
     assert move.reason == "low is low: 20 % of its cpu is requested"

@@ -228,7 +228,7 @@ def test_a_single_pod_that_stays_takes_no_other_down_with_it() -> None:
 def test_people_are_told_why_single_pods_are_moved() -> None:
     found = plan(three_nodes(bare_pod("lonely", node="small")), moving(want("a"), want("lonely")))
 
-    assert summarise_plan(found) == "1 move in 1 wave for pods that Naming names. 1 pod stays that could not be moved."
+    assert summarise_plan(found) == "1 move for pods that Naming names. 1 pod stays that could not be moved."
     described = describe_plan(found)
     assert described.objective.strategy == "SinglePods"
     assert described.settings["plugins"]["deschedule"] == ["Naming"]

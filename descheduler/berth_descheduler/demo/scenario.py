@@ -23,6 +23,7 @@ from berth_descheduler.planner import (
     measure_cluster,
     plan,
 )
+from berth_descheduler.planner.sentences import in_waves
 from berth_descheduler.plugins import DefragmentationArgs, default_plugins, settings_with
 from berth_descheduler.report import draw_nodes, judge_plan
 from berth_descheduler.snapshots import read_live_snapshot
@@ -142,7 +143,7 @@ def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoRun:
 
 def _show_plan(planned: Plan, narrator: Narrator) -> None:
     freed_count, moves = len(planned.freed_nodes), len(planned.moves)
-    narrator.say(f"{_GOAL.name} finds {moves} moves in {planned.waves} waves that free {freed_count} nodes")
+    narrator.say(f"{_GOAL.name} finds {moves} moves{in_waves(planned)} that free {freed_count} nodes")
     if planned.quality is not None:
         narrator.say(judge_plan(planned))
 

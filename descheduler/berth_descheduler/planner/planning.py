@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from msgspec import UNSET
@@ -38,6 +39,7 @@ from berth_descheduler.planner.disruption_budgets import (
     with_reasons_not_to_surge,
     with_surges,
 )
+from berth_descheduler.planner.durations import estimate_seconds
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
 from berth_descheduler.planner.problem import (
@@ -213,7 +215,7 @@ class PlanCost:
     """Pods whose controller has no other, which is an outage unless it surges."""
     stateful_set_pods: int = 0
     seconds: int = 0
-    """How long it may take, by grace periods and by how long the pods took to start."""
+    """How long it may take, by what moves wait for, by grace periods and by how long the pods took to start."""
     disruption: int = 0
     """The sum of what the moved pods weigh, by which of equally good plans the gentlest was chosen."""
 
@@ -322,6 +324,11 @@ class Plan:
         return (*planned, *self.waits[: MOST_ROOMS - len(planned)])
 
     @property
+    def has_order(self) -> bool:
+        """Return whether some move has to wait for another."""
+        return self.longest_chain > 1
+
+    @cached_property
     def longest_chain(self) -> int:
         """Return the most moves of which each has to wait for the one before; 0 without moves."""
         return longest_chain([move.wave for move in self.moves], [move.after for move in self.moves])
@@ -392,7 +399,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         waits=proposal.waits[:MOST_ROOMS],
         starving=proposal.starving,
         fragmentation=proposal.fragmentation,
-        cost=_cost(problem, steps, waves),
+        cost=_cost(problem, steps, moves),
         weights=_weights(problem),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),
@@ -502,14 +509,12 @@ def _weights(problem: Problem) -> NodeWeights | None:
     return NodeWeights(known_weights, tuple(sorted(weights.keys() - known_weights.keys())))
 
 
-def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> PlanCost:
+def _cost(problem: Problem, steps: Sequence[Step], moves: Sequence[PlannedMove]) -> PlanCost:
     pods = [problem.cluster.pods[pod].pod for pod in dict.fromkeys(step.pod for step in steps)]
     siblings = Counter(
         (placed_pod.pod.metadata.namespace, placed_pod.pod.controller) for placed_pod in problem.cluster.pods
     )
-    longest: dict[int, int] = {}
-    for step, wave in zip(steps, waves, strict=True):
-        longest[wave] = max(longest.get(wave, 0), _seconds_to_move(problem.cluster.pods[step.pod].pod))
+    seconds = [_seconds_to_move(problem.cluster.pods[step.pod].pod) for step in steps]
     owners = ((pod.metadata.namespace, pod.controller) for pod in pods)
     controllers = {(namespace, owner.kind, owner.uid or owner.name) for namespace, owner in owners if owner is not None}
     priorities = Counter(pod.spec.priority or 0 for pod in pods)
@@ -520,7 +525,7 @@ def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> Plan
         without_budget=sum(not problem.budgets.covering(pod) for pod in pods),
         only_pods=sum(pod.controller is None or siblings[pod.metadata.namespace, pod.controller] == 1 for pod in pods),
         stateful_set_pods=sum(pod.controller is not None and pod.controller.kind == _STATEFUL_SET for pod in pods),
-        seconds=min(sum(longest.values()), _LARGEST_NUMBER),
+        seconds=min(estimate_seconds(moves, seconds), _LARGEST_NUMBER),
         disruption=sum(map(DisruptionCost(problem).weight, {step.pod for step in steps})) if steps else 0,
     )
 

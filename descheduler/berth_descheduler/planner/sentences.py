@@ -22,14 +22,23 @@ class Figure:
     note: str = ""
 
 
+def count_moves(plan: Plan) -> str:
+    """Return how many moves a plan has, and in how many waves where some have to wait for others."""
+    return f"{PlannedMove.count_all(plan.moves)}{in_waves(plan)}"
+
+
+def in_waves(plan: Plan) -> str:
+    """Return in how many waves a plan moves, with a space before it; "" where no move waits for another."""
+    return f" in {count(plan.waves, 'wave')}" if plan.has_order else ""
+
+
 def describe_named_pods(plan: Plan) -> str:
     """Return what happens to the pods that plugins name, in a sentence."""
     stay = sum(refused.kind is RefusedKind.POD for refused in plan.refused)
     staying = f" {count(stay, 'pod')} {'stays' if stay == 1 else 'stay'} that could not be moved." if stay else ""
     if not plan.moves:
         return f"Nothing to move: {plan.objective.plugin} {'could move no pod' if stay else 'names no pod'}.{staying}"
-    moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
-    return f"{moves} in {waves} for pods that {plan.objective.plugin} names.{staying}"
+    return f"{count_moves(plan)} for pods that {plan.objective.plugin} names.{staying}"
 
 
 def instead_of(more: int, less: int, noun: str) -> str:

@@ -34,6 +34,7 @@ from berth_descheduler.planner import (
     resource_type_of,
 )
 from berth_descheduler.planner.sentences import Figure
+from berth_descheduler.planner.waves import longest_chain
 from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.page import (
     LISTED_MOVES,
@@ -298,7 +299,9 @@ def _headline(plan: MigrationPlan) -> str:
     freed_text = (
         f" free {len(predicted.freed_nodes)} of {count(predicted.nodes, 'node')}" if predicted.freed_nodes else ""
     )
-    return f"{moves} in {count(predicted.waves, 'wave')}{freed_text}."
+    chain = longest_chain([move.wave for move in plan.spec.moves], [move.after for move in plan.spec.moves])
+    waves_text = f" in {count(predicted.waves, 'wave')}" if chain > 1 else ""
+    return f"{moves}{waves_text}{freed_text}."
 
 
 def _origin(plan: MigrationPlan) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from berth_core import MoveState, MoveStatus, PlannedMove, count, format_duration, format_timestamp, percent
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict, freed_later
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade, requested_share
-from berth_descheduler.planner.sentences import Figure
+from berth_descheduler.planner.sentences import Figure, in_waves
 from berth_descheduler.planner.weights import format_weight
 from berth_descheduler.plugins import goal_of
 from berth_descheduler.report.documents import (
@@ -251,7 +251,7 @@ def _plan_figures(plan: Plan) -> Iterator[Figure]:
         total = format_weight(plan.weights.total(node.name for node in plan.before.nodes))
         yield Figure("worth an hour", plan.predicted.freed_price_per_hour, f"of {total}, what all nodes cost")
     yield Figure("empty nodes", f"{empty_before} → {empty_after}", f"of {len(plan.before.nodes)}")
-    yield Figure("moves", str(len(plan.moves)), f"in {count(plan.waves, 'wave')}")
+    yield Figure("moves", str(len(plan.moves)), in_waves(plan).lstrip())
     yield Figure("restarted", count(plan.cost.pods, "pod"), f"of {count(plan.cost.controllers, 'controller')}")
 
 

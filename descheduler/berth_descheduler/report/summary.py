@@ -22,6 +22,7 @@ from berth_core import (
 )
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner import Fragmentation, Plan, requested_share
+from berth_descheduler.planner.sentences import in_waves
 from berth_descheduler.plugins import goal_of
 
 _LISTED_PODS: Final = 6
@@ -75,7 +76,8 @@ def cost_in_words(plan: Plan) -> str:
         else f"priorities {lowest_priority} to {highest_priority}"
     )
     pods, controllers = count(cost.pods, "pod"), count(cost.controllers, "controller")
-    return f"It restarts {pods} of {controllers}, of {span}, in {count(plan.waves, 'wave')}."
+    chain = f",{in_waves(plan)}; the longest chain is {plan.longest_chain} moves" if plan.has_order else ""
+    return f"It restarts {pods} of {controllers}, of {span}{chain}."
 
 
 def competing_pods_in_words(plan: Plan) -> str:

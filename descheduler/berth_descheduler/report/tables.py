@@ -167,10 +167,11 @@ def _fragmentation_table(plan: Plan) -> Table:
 
 
 def _moves_table(plan: Plan, most: int = _LISTED_MOVES) -> Table:
-    """Return the moves in the order of their waves, at most so many."""
+    """Return the moves in the order of their waves, which are named where moves wait for others, at most so many."""
     moves, ways = plan.moves, plan.ways or [MoveWay()] * len(plan.moves)
     table = Table(title=PlannedMove.count_all(moves), title_justify="left", title_style="bold")
-    table.add_column("wave", justify="right", no_wrap=True)
+    if plan.has_order:
+        table.add_column("wave", justify="right", no_wrap=True)
     why_heading = ("why",) if any(move.reason for move in moves) else ()
     by_heading = ("by",) if any(way.method for way in ways) else ()
     for heading in ("pod", "requests", "from", "to", *by_heading, *why_heading):
@@ -179,8 +180,9 @@ def _moves_table(plan: Plan, most: int = _LISTED_MOVES) -> Table:
         requests = " ".join(f"{resource}={amount}" for resource, amount in move.requests.items())
         method_cell = (": ".join(filter(None, (way.method, way.reason))),) if by_heading else ()
         method_and_reason = (*method_cell, move.reason) if why_heading else method_cell
+        wave = (str(move.wave),) if plan.has_order else ()
         table.add_row(
-            str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.destination, *method_and_reason
+            *wave, f"{move.namespace}/{move.pod}", requests, move.source, move.destination, *method_and_reason
         )
     if len(moves) > most:
         table.caption = f"and {len(moves) - most} more; {ALL_IN_JSON}"

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from fractions import Fraction
 
-from berth_core import PlannedMove, count, percent
+from berth_core import percent
 from berth_descheduler.planner import FragmentationChange, Plan, Quality
-from berth_descheduler.planner.sentences import Figure, describe_named_pods
+from berth_descheduler.planner.sentences import Figure, count_moves, describe_named_pods
 
 
 def describe_fragmentation(plan: Plan) -> str:
@@ -16,8 +16,7 @@ def describe_fragmentation(plan: Plan) -> str:
     of_resource = f"of the free {change.resource} is fragmented for the workload"
     if not plan.moves:
         return f"Nothing to move: {percent(change.share_before)} {of_resource}, and no move lowers that by these rules."
-    moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
-    return f"{moves} in {waves}: {percent(change.share_after)} {of_resource} then, {percent(change.share_before)} now."
+    return f"{count_moves(plan)}: {percent(change.share_after)} {of_resource} then, {percent(change.share_before)} now."
 
 
 def judge_fragmentation(least: Fraction, quality: Quality) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from berth_core import PlannedMove, count, percent
+from berth_core import count, percent
 from berth_descheduler.planner import Plan, RoomMade
-from berth_descheduler.planner.sentences import Figure, describe_named_pods
+from berth_descheduler.planner.sentences import Figure, count_moves, describe_named_pods
 
 _LISTED_ROOMS: Final = 3
 
@@ -19,8 +19,7 @@ def describe_room(plan: Plan) -> str:
     of_wanted = "" if None in wanted else f" of {sum(number or 0 for number in wanted)}"
     if not plan.moves:
         return f"Nothing to move: {fitted}{of_wanted} fit as it is ({wanted_name})."
-    waves = count(plan.waves, "wave")
-    return f"{PlannedMove.count_all(plan.moves)} in {waves} make room: {fitted}{of_wanted} fit then ({wanted_name})."
+    return f"{count_moves(plan)} make room: {fitted}{of_wanted} fit then ({wanted_name})."
 
 
 def room_figures(rooms: Sequence[RoomMade]) -> Iterator[Figure]:

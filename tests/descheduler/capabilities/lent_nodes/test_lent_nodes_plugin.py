@@ -289,7 +289,7 @@ def test_a_plan_evicts_what_no_node_takes_if_it_is_preemptable() -> None:
     said = "LentNodes: the lent node lent is closed; no other node takes it"
     assert moves == dict.fromkeys(("a", "b"), ("", said))
     assert (found.predicted.moves, found.predicted.evictions) == (0, 2)
-    assert summarise_plan(found).startswith("2 evictions in 1 wave")
+    assert summarise_plan(found).startswith("2 evictions")
     (stays,) = (one for one in found.refused if one.name == "usual")
     assert stays.reason is RefusalReason.LENT_NODE or "no other node takes it" in stays.message
 

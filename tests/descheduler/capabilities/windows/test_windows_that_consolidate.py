@@ -96,7 +96,7 @@ def test_pods_are_moved_off_a_node_that_a_window_waits_for() -> None:
     assert moves(made) == {"web-0": "n2"}
     assert made.moves[0].reason == "ReservationWindows: default/nightly waits for the node"
     assert made.rooms == ()
-    assert "1 move in 1 wave" in summarise_plan(made)
+    assert "1 move for pods" in summarise_plan(made)
 
 
 def test_pods_that_keep_apart_leave_for_nodes_without_one() -> None:
