@@ -1,7 +1,7 @@
 """Write the generated files: run `python tests/conventions/generate_copies.py` after a change.
 
-These are the chart's CRDs and README, the reference pages of the two programs, and the golden files of all that users
-and other programs see of Berth (`tests/golden`).
+These are the CRDs of the chart and of the Kustomize base, the chart's README, the reference pages of the two programs,
+and the golden files of all that users and other programs see of Berth (`tests/golden`).
 """
 
 import json
@@ -20,6 +20,7 @@ from conventions.reference_pages import reference_pages
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = ROOT / "helm" / "berth"
+KUSTOMIZE_BASE: Final = ROOT / "helm" / "kustomize" / "base"
 _COMMAND: Final = "python tests/conventions/generate_copies.py"
 
 _CHART_README: Final = """\
@@ -238,13 +239,18 @@ def chart_readme(values_text: str) -> str:
     return _CHART_README.format(command=_COMMAND, version=chart["appVersion"], rows="\n".join(rows))
 
 
+def base_crds(sources: Mapping[str, str]) -> str:
+    """Return all CRD files, by their names, as one file of the Kustomize base."""
+    documents = (f"---\n{source}" for _, source in sorted(sources.items()))
+    return f"# Generated from crds by `{_COMMAND}`.\n{''.join(documents)}"
+
+
 @cache
 def copies() -> Mapping[Path, str]:
     """Return every generated file with what should stand in it."""
-    crds = {
-        CHART / "crds" / path.name: chart_crd(path.name, path.read_text(encoding="utf-8"))
-        for path in (ROOT / "crds").glob("*.yaml")
-    }
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "crds").glob("*.yaml")}
+    crds = {CHART / "crds" / name: chart_crd(name, source) for name, source in sources.items()}
+    crds[KUSTOMIZE_BASE / "crds.yaml"] = base_crds(sources)
     readme = chart_readme((CHART / "values.yaml").read_text(encoding="utf-8"))
     return {**crds, CHART / "README.md": readme, **reference_pages()}
 
