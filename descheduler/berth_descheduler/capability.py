@@ -12,7 +12,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from berth_core import Clock, DeschedulerPolicy, MigrationPlan, Objective, Pod, Snapshot
+from berth_core import Clock, DeschedulerPolicy, MigrationPlan, Objective, ObjectReference, Pod, Snapshot
 from berth_descheduler.framework.interfaces import PluginSet, PluginType
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner.goal import Goal
@@ -70,6 +70,20 @@ class EvictedPod:
     """Those of the plan's policy."""
 
 
+@dataclass(frozen=True, slots=True)
+class OwnPolicy:
+    """A policy that a capability runs by itself, for an object of its own kind."""
+
+    policy: DeschedulerPolicy
+    """Its uid is that of the object, its `suspend` says whether there is nothing to do now."""
+    regarding: ObjectReference
+    """The object, on which the events of its runs are recorded."""
+
+    @property
+    def name(self) -> str:
+        return self.policy.metadata.name
+
+
 class Capability:
     """An optional part of the descheduler, by default one that does nothing but offer its plugin."""
 
@@ -98,6 +112,14 @@ class Capability:
     def why_not_evicted(self, evicted: EvictedPod) -> str | None:  # noqa: ARG002 - the others answer it
         """Return why a pod may not be evicted without a place, "" if it may; None if that is not for it to say."""
         return None
+
+    def own_policies(
+        self,
+        client: KubeClient,  # noqa: ARG002 - the others answer it
+        of_people: Sequence[DeschedulerPolicy],  # noqa: ARG002
+    ) -> Iterable[OwnPolicy]:
+        """Return the policies that it runs by itself, as the API server and the policies of people are now."""
+        return ()
 
     def work(self, leading: Leading) -> Work | None:  # noqa: ARG002 - the others answer it
         """Return what it does beside the runs of policies while the service leads."""

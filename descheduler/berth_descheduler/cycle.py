@@ -30,6 +30,7 @@ from berth_core import (
     Snapshot,
 )
 from berth_descheduler import telemetry
+from berth_descheduler.framework.interfaces import FailedMoves
 from berth_descheduler.migration.absent_programs import OPERATOR, why_absent
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests.plans import MOST_MOVES
@@ -42,7 +43,12 @@ from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_descheduler.migration.plans.abort import abort_plan
 from berth_descheduler.migration.plans.events import announce, announce_starving
 from berth_descheduler.migration.plans.execution import PlanDeletedError, execute_plan
-from berth_descheduler.migration.plans.history import PodName, find_last_moves, find_pods_in_cooldown
+from berth_descheduler.migration.plans.history import (
+    PodName,
+    find_failed_moves,
+    find_last_moves,
+    find_pods_in_cooldown,
+)
 from berth_descheduler.migration.plans.leases import run_lease
 from berth_descheduler.migration.plans.not_begun import (
     FIRST_PAUSE_SECONDS,
@@ -309,6 +315,7 @@ class Cycle:
             self._context.observer.nodes_freed(freed_nodes)
         is_looked_at = self._settings.mode in {RunMode.PLAN, RunMode.APPROVE}
         self._keep_to(find_last_moves(plans, self._settings.policy, with_proposed=is_looked_at))
+        self._note_failures(find_failed_moves(plans, self._settings.policy))
         nodes = self._client.list(NODES, type=Node).items
         sweep_freed_nodes(self._client, nodes, self._read_snapshot)
         sweep_cooling_nodes(self._client, self._context.clock, nodes)
@@ -317,6 +324,10 @@ class Cycle:
     def _keep_to(self, moves: tuple[PlannedMove, ...]) -> None:
         """Keep to moves of an earlier plan where others bring no more."""
         self._planner = dataclasses.replace(self._planner, run=dataclasses.replace(self._planner.run, earlier=moves))
+
+    def _note_failures(self, failed: Mapping[str, FailedMoves]) -> None:
+        """Tell plugins which moves of the policy have failed lately."""
+        self._planner = dataclasses.replace(self._planner, run=dataclasses.replace(self._planner.run, failed=failed))
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
         """Resume the plans of interrupted runs under their own policies' settings.

@@ -16,6 +16,7 @@ from berth_core import POLICY_API_VERSION, POLICY_KIND, BerthError, DeschedulerP
 from berth_core.labels import REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.objects import Pod
 from berth_core.revocable_zones import LentFence, ZoneCondition, ZoneReason, says_preemptable
+from berth_descheduler.capabilities.lent_nodes.own_runs import policy_name
 from berth_kube import Informer, Store, WatchItem
 from berth_kube.errors import Call
 from berth_kube.resources import (
@@ -263,6 +264,39 @@ def start_one_without_a_scheduler(stage: Stage, lent: str) -> None:
     call = Call("bind", f"pods {name}")
     stage.client.send(Request(call, "POST", path, body=msgspec.json.encode(body)), Repeatable.UNLESS_ACTED)
     eventually("it is on the lent node", lambda: placed(stage) == [lent], seconds=LONG_SECONDS)
+
+
+def test_a_zone_empties_its_node_without_a_policy_one_pod_in_each_period(
+    sandbox: Sandbox, stage: Stage, zone: str, tmp_path: Path
+) -> None:
+    usual, lent = stage.nodes
+    stage.client.merge_patch(REVOCABLE_ZONES, zone, {"spec": {"evictPeriod": "10s"}})
+    switch(stage, zone, "Open", suspend=False)
+    start_batch(stage, lent)
+    fewest = 2
+
+    def has_left() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, len(placed(stage)))
+        return placed(stage) == [usual] * 2
+
+    with DeschedulerReplica(sandbox, tmp_path):
+        switch(stage, zone, "Suspended", suspend=True)
+        eventually("all have left it", has_left, seconds=LONG_SECONDS)
+        eventually("the zone says so", lambda: read(stage, zone).status.pods == 0, seconds=LONG_SECONDS)
+        eventually("events on the zone say what was done", lambda: ended_runs(stage, zone), seconds=LONG_SECONDS)
+    assert fewest >= 1, "one at a time"
+    plans = stage.client.list(MIGRATION_PLANS, type=MigrationPlan).items
+    own = [plan for plan in plans if plan.spec.policy == policy_name(zone)]
+    assert sum(plan.status.achieved.landed_on_target for plan in own if plan.status.achieved) == 2
+    for plan in own:
+        delete_if_there(stage.client, MIGRATION_PLANS, plan.metadata.name)
+
+
+def ended_runs(stage: Stage, zone: str) -> list[str]:
+    """Return the messages of the events of a zone's own runs."""
+    events = stage.client.list(EVENTS, field_selector=f"involvedObject.name={zone},reason=RunEnded").items
+    return [event["message"] for event in events]
 
 
 def ends(stage: Stage) -> dict[str, str]:

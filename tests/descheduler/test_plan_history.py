@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -21,6 +22,7 @@ from berth_core.migration_plans import (
 from berth_core.objects import ObjectMeta
 from berth_descheduler.migration.plans.history import (
     count_ping_pong,
+    find_failed_moves,
     find_last_moves,
     find_pods_in_cooldown,
     find_refilled,
@@ -50,6 +52,40 @@ def plan(name: str, minutes_ago: float, *moves: tuple[PlannedMove, MoveStatus], 
             achieved=Achieved(freed_nodes=freed),
         ),
     )
+
+
+def tried(name: str, minutes_ago: float, state: MoveState, reason: str = "", policy: str = "") -> Any:  # noqa: ANN401
+    """A plan that tried to move one pod."""
+    moved = msgspec.structs.replace(move("web-1", "a", "b"), pod_uid="uid-web-1")
+    status = msgspec.structs.replace(went("web-1", state=state), reason=reason)
+    made = plan(name, minutes_ago, (moved, status))
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, policy=policy))
+
+
+FAILURES = {
+    "one that failed": ([tried("a", 5, MoveState.FAILED, "ReservationTimeout")], (1, 5)),
+    "two in a row": (
+        [tried("a", 9, MoveState.FAILED, "EvictionBlocked"), tried("b", 5, MoveState.SKIPPED, "ReplacementRefused")],
+        (2, 5),
+    ),
+    "one before a move that was not begun as the plan stopped": (
+        [tried("a", 9, MoveState.FAILED), tried("b", 5, MoveState.SKIPPED, "PlanStopped")],
+        (1, 9),
+    ),
+    "one before a move that landed": ([tried("a", 9, MoveState.FAILED), tried("b", 5, MoveState.LANDED)], None),
+    "one after a move that landed": (
+        [tried("a", 9, MoveState.FAILED), tried("b", 7, MoveState.LANDED), tried("c", 5, MoveState.FAILED)],
+        (1, 5),
+    ),
+    "one of another policy": ([tried("a", 5, MoveState.FAILED, policy="other")], None),
+}
+
+
+@pytest.mark.parametrize(("plans", "want"), FAILURES.values(), ids=FAILURES)
+def test_failures_in_a_row_are_counted_by_pod(plans: list[MigrationPlan], want: tuple[int, int] | None) -> None:
+    failed = find_failed_moves(plans, "")
+    known = {uid: (failure.times, NOON - failure.at) for uid, failure in failed.items()}
+    assert known == ({} if want is None else {"uid-web-1": (want[0], timedelta(minutes=want[1]))})
 
 
 A_TO_B = (move("web-1", "a", "b"), went("web-1", "web-2"))

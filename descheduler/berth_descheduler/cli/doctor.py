@@ -337,9 +337,9 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         command=_OPERATOR_LOG,
     ),
     Invariant.ZONE_NOT_EMPTIED: Advice(
-        what="Pods have to leave the nodes of a RevocableZone, and no policy takes them off by itself, or too seldom.",
+        what="The policy for a RevocableZone does not take off by itself the pods that have to leave, or too seldom.",
         why="They are on the nodes when these are given back.",
-        to_do="Enable the deschedule plugin LentNodes in a policy of mode Auto that runs in each evictPeriod:",
+        to_do="Run it in mode Auto in each evictPeriod, or take LentNodes out of it, and the zone does it:",
         command="kubectl describe revocablezone {name}",
     ),
     Invariant.ZONE_LATE: Advice(

@@ -17,6 +17,7 @@ from berth_core import (
     DeschedulerPolicy,
     MigrationPlan,
     Node,
+    ObjectReference,
     PlanPhase,
     format_timestamp,
     scheduled_plan_name,
@@ -127,6 +128,7 @@ class Runner:
 
         Returns the seconds until there may be more.
         """
+        self._store.look_at_own()
         self._sweep_when_due(frozenset(self._store.known()))
         now = self._context.clock.now()
         policies, plans, retry_times = self._store.known(), self._store.plans(), self._backoff.waiting(now)
@@ -229,6 +231,9 @@ class Runner:
         return self._context.client.get(MIGRATION_PLANS, plan.metadata.name, type=MigrationPlan)
 
     def _read_policy(self, name: str) -> DeschedulerPolicy:
+        own = self._store.own.named(name)
+        if own is not None:
+            return own.policy
         return self._context.client.get(DESCHEDULER_POLICIES, name, type=DeschedulerPolicy)
 
     def _policy_of(self, plan: MigrationPlan) -> ParsedPolicy | None:
@@ -287,9 +292,10 @@ class Runner:
         proposed_plan = self._metrics.found
         patch = build_outcome_patch(outcome, begun=begun, scheduled=assignment.scheduled, proposed_plan=proposed_plan)
         self._write(assignment.policy, patch)
-        self._context.record_event(
-            assignment.policy, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean
-        )
+        about = self._stands_for(assignment.policy)
+        if outcome.verdict is Verdict.NOTHING_TO_MOVE and about is not assignment.policy:
+            return  # whoever reads a zone's events is told what has left it, not each look
+        self._context.record_event(about, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean)
 
     def _record_failure(self, assignment: Assignment, begun: datetime, error: Exception, message: str) -> None:
         """Back off and report the failure.
@@ -313,7 +319,8 @@ class Runner:
         if assignment.policy is not None:
             patch = build_failure_patch(message, begun=begun, scheduled=assignment.scheduled)
             self._write(assignment.policy, patch)
-            self._context.record_event(assignment.policy, PolicyEventReason.RUN_FAILED, message, bad=True)
+            about = self._stands_for(assignment.policy)
+            self._context.record_event(about, PolicyEventReason.RUN_FAILED, message, bad=True)
         plan = assignment.plan
         if plan is not None and plan.phase is PlanPhase.REQUESTED:
             now = self._read_plan(plan)
@@ -321,8 +328,16 @@ class Runner:
                 end_plan(self._context.client, self._context.clock, now, PlanPhase.FAILED, message)
 
     def _write(self, policy: DeschedulerPolicy, patch: dict[str, Any]) -> None:
+        if self._store.own.named(policy.metadata.name) is not None:
+            self._store.own.note(policy, patch)
+            return
         with suppress(NotFoundError):
             self._context.client.merge_patch(DESCHEDULER_POLICIES, policy.metadata.name, patch, subresource="status")
+
+    def _stands_for(self, policy: DeschedulerPolicy) -> DeschedulerPolicy | ObjectReference:
+        """Return the object on which events of a policy are recorded."""
+        own = self._store.own.named(policy.metadata.name)
+        return policy if own is None else own.regarding
 
     # --- what others left -------------------------------------------------------------------------------------------
 

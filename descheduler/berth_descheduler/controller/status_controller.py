@@ -67,7 +67,8 @@ class StatusController:
         self._metrics.show(
             {policy_name: parsed.policy.status for policy_name, parsed in policies.items()}, invalid=invalid
         )
-        chores = [partial(self._write_status, parsed, plans) for parsed in policies.values()]
+        own = {policy.metadata.name for policy in self._store.own.all()}
+        chores = [partial(self._write_status, parsed, plans) for name, parsed in policies.items() if name not in own]
         chores += [partial(self._end, ending) for ending in plans_to_end(policies, plans, now)]
         chores += [partial(self._fail, plan) for plan in unreadable_plans(plans)]
         forgotten = expired_plans(policies, plans, now, self._context.plan_retention)

@@ -9,9 +9,18 @@ from typing import Final, Self, TypeVar
 
 import structlog
 
-from berth_core import BerthError, Clock, DeschedulerPolicy, InputError, MigrationPlan, refuse_unreadable
+from berth_core import (
+    BerthError,
+    Clock,
+    DeschedulerPolicy,
+    InputError,
+    MigrationPlan,
+    ObjectReference,
+    refuse_unreadable,
+)
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import ParsedPolicy
+from berth_descheduler.controller.own_policies import OwnPolicies
 from berth_descheduler.migration.plans.events import announce
 from berth_descheduler.picture import Picture
 from berth_descheduler.plugins import PluginRegistry
@@ -66,9 +75,11 @@ class ServiceContext:
             run = PolicyError([InputError("spec", None, "a policy that its plugins can read", said=text)])
         return ParsedPolicy(policy, run)
 
-    def record_event(self, policy: DeschedulerPolicy, reason: PolicyEventReason, message: str, *, bad: bool) -> None:
-        """Record an event on a policy."""
-        announce(self.client, self.clock, policy, reason, message, bad=bad)
+    def record_event(
+        self, about: DeschedulerPolicy | ObjectReference, reason: PolicyEventReason, message: str, *, bad: bool
+    ) -> None:
+        """Record an event on a policy, or on the object that stands for it."""
+        announce(self.client, self.clock, about, reason, message, bad=bad)
 
 
 @dataclass(slots=True)
@@ -103,6 +114,8 @@ class PolicyStore:
             self._informer(DESCHEDULER_POLICIES, DeschedulerPolicy, self._policies),
             self._informer(MIGRATION_PLANS, MigrationPlan, self._plans),
         )
+        self.own = OwnPolicies(context.client, context.clock)
+        """The policies that have no object of their own."""
         self._read: dict[tuple[str, int], ParsedPolicy] = {}
         self._lock = threading.Lock()
         self._in_hand: set[str] = set()
@@ -146,9 +159,13 @@ class PolicyStore:
             self._plans.listed.wait(_LOOK_SECONDS)
         return self.is_complete() and not over()
 
+    def look_at_own(self) -> None:
+        """Learn which policies capabilities have now, if it is time."""
+        self.own.look(_by_name(self._policies))
+
     def known(self) -> dict[str, ParsedPolicy]:
         """Return the policies by name; each generation is read once."""
-        policies = _by_name(self._policies)
+        policies = (*_by_name(self._policies), *self.own.all())
         with self._lock:
             reads = {key: self._read[key] for policy in policies if (key := _key(policy)) in self._read}
             for policy in policies:

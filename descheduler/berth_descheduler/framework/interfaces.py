@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from berth_core import (
     DEFAULT_NAMESPACE,
@@ -40,6 +41,17 @@ class PluginKind(StrEnum):
     PRE_EVICTION_FILTER = "preEvictionFilter"
 
 
+@dataclass(frozen=True, slots=True)
+class FailedMoves:
+    """How often in a row the moves of one pod failed, and when the last of them did."""
+
+    times: int
+    at: datetime
+
+
+NO_FAILURES: Final[Mapping[str, FailedMoves]] = MappingProxyType({})
+
+
 class ClusterView:
     """The cluster at one moment, as plugins see it.
 
@@ -47,20 +59,30 @@ class ClusterView:
     """
 
     def __init__(
-        self, read: Callable[[], Snapshot], now: datetime | None, own_namespace: str = DEFAULT_NAMESPACE
+        self,
+        read: Callable[[], Snapshot],
+        now: datetime | None,
+        own_namespace: str = DEFAULT_NAMESPACE,
+        failed: Mapping[str, FailedMoves] = NO_FAILURES,
     ) -> None:
         self._read = read
         self.now = now
         """None where a plan counts from no time."""
         self.own_namespace = own_namespace
         """Berth's namespace, in which only Berth makes pods."""
+        self.failed = failed
+        """How the last moves of pods failed that the same policy planned, by the pods' uids."""
 
     @classmethod
     def of(
-        cls, snapshot: Snapshot, now: datetime | None = None, own_namespace: str = DEFAULT_NAMESPACE
+        cls,
+        snapshot: Snapshot,
+        now: datetime | None = None,
+        own_namespace: str = DEFAULT_NAMESPACE,
+        failed: Mapping[str, FailedMoves] = NO_FAILURES,
     ) -> "ClusterView":
         """Return the view of a snapshot."""
-        return cls(lambda: snapshot, now, own_namespace)
+        return cls(lambda: snapshot, now, own_namespace, failed)
 
     @cached_property
     def snapshot(self) -> Snapshot:

@@ -18,7 +18,7 @@ from berth_core import (
     read_percentage,
 )
 from berth_core.policies import MOVES_PER_CONTROLLER, MOVES_PER_WAVE
-from berth_descheduler.framework.interfaces import PluginSet
+from berth_descheduler.framework.interfaces import NO_FAILURES, FailedMoves, PluginSet
 from berth_descheduler.framework.rules import Rule
 
 R = TypeVar("R", bound=Rule)
@@ -236,6 +236,9 @@ class RunSoFar:
 
     earlier: tuple[PlannedMove, ...] = ()
     """Moves of the plan before: of plans that free as many nodes, one that keeps to them is made."""
+
+    failed: Mapping[str, FailedMoves] = field(default_factory=lambda: NO_FAILURES)
+    """How the last moves of pods failed that the same policy planned, by the pods' uids."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ def name_pods(snapshot: Snapshot, settings: PlannerSettings) -> Named:
 
     Raises `PluginError`.
     """
-    return settings.plugins.candidates(ClusterView.of(snapshot, settings.run.now, settings.scope.own_namespace))
+    run = settings.run
+    return settings.plugins.candidates(ClusterView.of(snapshot, run.now, settings.scope.own_namespace, run.failed))
 
 
 def propose_for_named(problem: Problem, named: Named) -> tuple[Proposal, State]:

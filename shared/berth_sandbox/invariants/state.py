@@ -235,7 +235,7 @@ class Invariant(StrEnum):
     ZONE_UNFENCED = "ZoneUnfenced"
     """Nodes of a RevocableZone lack the fence that they should have."""
     ZONE_NOT_EMPTIED = "ZoneNotEmptied"
-    """Pods have to leave the nodes of a RevocableZone, and no policy takes them off, or too seldom."""
+    """The policy for a RevocableZone does not take off by itself the pods that have to leave, or too seldom."""
     ZONE_LATE = "ZoneLate"
     """The nodes of a RevocableZone are not empty at the end of its window, or will not be."""
     DAEMON_KEPT_OFF = "DaemonKeptOff"

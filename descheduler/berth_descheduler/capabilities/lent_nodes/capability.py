@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from berth_core import LENT_NODES, DeschedulerPolicy
+from berth_descheduler.capabilities.lent_nodes.own_runs import zone_policies
 from berth_descheduler.capabilities.lent_nodes.plugin import (
     ARGUMENTS,
     LentNodes,
@@ -13,7 +14,7 @@ from berth_descheduler.capabilities.lent_nodes.plugin import (
     evicts_for_room,
     why_not_evicted,
 )
-from berth_descheduler.capability import Capability, EvictedPod
+from berth_descheduler.capability import Capability, EvictedPod, OwnPolicy
 from berth_descheduler.framework.interfaces import PluginSet, PluginType
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
@@ -44,6 +45,9 @@ class LentNodesCapability(Capability):
             evicted.now,
             for_room=evicts_for_room(evicted.plugins),
         )
+
+    def own_policies(self, client: KubeClient, of_people: Sequence[DeschedulerPolicy]) -> Iterator[OwnPolicy]:
+        return zone_policies(client, of_people)
 
     def findings(
         self, client: KubeClient, state: ClusterState, policies: Sequence[DeschedulerPolicy]

@@ -1,7 +1,7 @@
 """What keeps lent nodes from being used and emptied by the clock, for `berth doctor`.
 
 RevocableZones say themselves what is wrong with their times, fences and pods. Here is also what they cannot know: a
-label that names no zone, a zone that no policy empties, and DaemonSets that taints keep off lent nodes.
+label that names no zone, a zone whose policy does not empty it, and DaemonSets that taints keep off lent nodes.
 """
 
 from collections import defaultdict
@@ -13,7 +13,6 @@ import msgspec
 from berth_core import (
     DRAINING_TAINT,
     HANDOVER_TAINT,
-    LENT_NODES,
     REVOCABLE_ZONE_LABEL,
     ROOM_TAINT,
     DeschedulerPolicy,
@@ -34,6 +33,7 @@ from berth_core import (
     parse_duration,
     untolerated_taint,
 )
+from berth_descheduler.capabilities.lent_nodes.own_runs import takes_over
 from berth_kube import DAEMON_SETS, REVOCABLE_ZONES, KubeClient, NotFoundError
 from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
@@ -82,7 +82,8 @@ def find_zone_troubles(
     for zone in zones:
         yield from _said_by_itself(zone)
     for zone in filter(_has_to_be_emptied, zones):
-        if not any(_empties(policy, zone) for policy in policies):
+        taking_over = [policy for policy in policies if takes_over(policy, zone.metadata.name)]
+        if taking_over and not any(_empties(policy, zone) for policy in taking_over):
             text = f"{count(zone.status.nodes, 'node')} with {count(zone.status.pods, 'pod')} that have to leave"
             text += f", one of each job every {zone.spec.evict_period}"
             yield Violation(Invariant.ZONE_NOT_EMPTIED, f"revocablezone {zone.metadata.name}", text)
@@ -114,12 +115,12 @@ def _has_to_be_emptied(zone: RevocableZone) -> bool:
 
 
 def _empties(policy: DeschedulerPolicy, zone: RevocableZone) -> bool:
-    """Return whether a policy takes pods off a zone's nodes by itself, as often as the zone counts on.
+    """Return whether a policy with the plugin takes pods off a zone's nodes by itself, as often as the zone counts on.
 
     Whoever writes cron lines is trusted with their times.
     """
-    trigger, is_active = policy.spec.trigger, policy.spec.mode is RunMode.AUTO and not policy.spec.suspend
-    if not is_active or not any(LENT_NODES in profile.plugins.deschedule.enabled for profile in policy.spec.profiles):
+    trigger = policy.spec.trigger
+    if policy.spec.mode is not RunMode.AUTO or policy.spec.suspend:
         return False
     try:
         return bool(trigger.cron) or parse_duration(trigger.interval) <= parse_duration(zone.spec.evict_period)

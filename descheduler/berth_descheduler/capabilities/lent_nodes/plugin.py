@@ -8,7 +8,7 @@ not lent where other pods wait for room there.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -22,6 +22,7 @@ from berth_core import (
     JDB_MIN_AVAILABLE_ANNOTATION,
     LENT_NODES,
     RESERVATION_LABEL,
+    REVOCABLE_ZONE_LABEL,
     Deadline,
     InputError,
     Node,
@@ -47,7 +48,7 @@ from berth_core import (
 )
 from berth_descheduler.capabilities.lent_nodes.room_by_eviction import with_evictions
 from berth_descheduler.framework import Candidate, ClusterView, Refusal, RefusalReason
-from berth_descheduler.framework.interfaces import PluginSet
+from berth_descheduler.framework.interfaces import FailedMoves, PluginSet
 from berth_descheduler.framework.rules import NodeRole, Rule
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 from berth_descheduler.planner import (
@@ -67,6 +68,7 @@ from berth_descheduler.planner.simulation.node_fit import lent_text
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "namespaces": "Namespaces whose pods get room (`balance`): a list `include` or a list `exclude`; all by default.",
+    "zones": "Names of the zones whose nodes are emptied (`deschedule`); all by default.",
     "evictions": "`LastResort` evicts preemptable pods where no moves make room (`balance`); `Never` by default.",
 }
 """Each argument with its meaning, as the reference page shows it."""
@@ -82,6 +84,9 @@ class Evictions(StrEnum):
 _DEFAULT_PERIOD: Final = timedelta(minutes=1)
 _WITHOUT_HOUR: Final = timedelta(minutes=10)
 """After so long pods leave a node that was closed outside of a window as they do after the hour of one."""
+_LONGEST_PAUSE: Final = timedelta(minutes=30)
+"""Between two moves of a pod that fail."""
+_MOST_DOUBLINGS: Final = 10
 _JITTER: Final = timedelta(seconds=10)
 """How much earlier than a period after the last one a run may begin."""
 
@@ -94,6 +99,8 @@ class LentNodes:
 
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
     evictions: Evictions = Evictions.NEVER
+    zones: frozenset[str] = frozenset()
+    """The zones whose nodes are emptied; none: all."""
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "LentNodes":
@@ -102,7 +109,8 @@ class LentNodes:
         raw_evictions = args.get("evictions", Evictions.NEVER.value)
         if raw_evictions not in set(Evictions):
             raise InputError("evictions", raw_evictions, f"one of {', '.join(Evictions)}")
-        return cls(EvictableNamespaces.of_argument(args.get("namespaces")), Evictions(raw_evictions))
+        namespaces = EvictableNamespaces.of_argument(args.get("namespaces"))
+        return cls(namespaces, Evictions(raw_evictions), _read_zones(args.get("zones", [])))
 
     def strategy(self, deadline: Deadline) -> Strategy:
         """Return the strategy that makes room."""
@@ -123,10 +131,27 @@ class LentNodes:
         if not closed:
             return
         groups, of_key = _groups(view.snapshot), _groups_by_key(view.snapshot)
+        emptied = frozenset(closed) if not self.zones else _nodes_of(view.snapshot.nodes, self.zones)
         for _, members in sorted(_jobs(view.snapshot).items()):
             job = _Job(members, of_key.get(group_key(members[0])), closed, view.now)
-            for pod in job.in_turn()[: job.spare()] if job.leaving else ():
-                yield _candidate(job, pod, or_evict=may_lose_its_place(pod, groups))
+            leaving = [
+                (pod, may_lose_its_place(pod, groups))
+                for pod in (job.in_turn() if job.leaving else ())
+                if pod.spec.node_name in emptied
+            ]
+            awake = [(pod, evicts) for pod, evicts in leaving if not job.rests(pod, view.failed, or_evict=evicts)]
+            for pod, evicts in awake[: job.spare()]:
+                yield _candidate(job, pod, or_evict=evicts)
+
+
+def _read_zones(raw: object) -> frozenset[str]:
+    if not isinstance(raw, list) or not all(isinstance(name, str) and name for name in raw):
+        raise InputError("zones", raw, "a list of names of RevocableZones")
+    return frozenset(raw)
+
+
+def _nodes_of(nodes: Iterable[Node], zones: Collection[str]) -> frozenset[str]:
+    return frozenset(node.metadata.name for node in nodes if node.metadata.labels.get(REVOCABLE_ZONE_LABEL) in zones)
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -300,6 +325,17 @@ class _Job:
             return 1
         maybe_awaited = (pod for pod in self.members if pod.is_terminating or pod.spec.node_name not in self.closed)
         return 0 if any(map(self._is_awaited, maybe_awaited)) else 1
+
+    def rests(self, pod: Pod, failed: Mapping[str, FailedMoves], *, or_evict: bool) -> bool:
+        """Return whether a pod is left alone for now, as its last moves failed and the next one would, too.
+
+        Each failure doubles the pause. A pod that may be evicted is not kept by it once its node is due.
+        """
+        failure = failed.get(pod.metadata.uid)
+        if failure is None or self.now is None or (or_evict and self.is_late(self.closed[pod.spec.node_name])):
+            return False
+        pause = self._period * (1 << min(failure.times, _MOST_DOUBLINGS))
+        return self.now - failure.at < max(self._period, min(pause, _LONGEST_PAUSE))
 
     def is_late(self, fence: Pod) -> bool:
         """Return whether a node has to be empty before another period may be lost to moves that fail.

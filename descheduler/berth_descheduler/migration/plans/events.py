@@ -31,13 +31,13 @@ _PATIENCE_SECONDS: Final = 5.0
 def announce(
     client: KubeClient,
     clock: Clock,
-    about: MigrationPlan | DeschedulerPolicy,
+    about: MigrationPlan | DeschedulerPolicy | ObjectReference,
     reason: EventReason | PolicyEventReason,
     message: str,
     *,
     bad: bool = False,
 ) -> None:
-    """Record an event on a plan or policy.
+    """Record an event on a plan or policy, or on what stands for a policy.
 
     It is a warning where `bad`; a failure is only logged.
     """
@@ -124,8 +124,10 @@ def _announce_on(
     )
 
 
-def _refer_to(about: MigrationPlan | DeschedulerPolicy) -> ObjectReference:
+def _refer_to(about: MigrationPlan | DeschedulerPolicy | ObjectReference) -> ObjectReference:
     match about:
+        case ObjectReference():
+            return about
         case MigrationPlan():
             kind, api_version = PLAN_KIND, PLAN_API_VERSION
         case DeschedulerPolicy():

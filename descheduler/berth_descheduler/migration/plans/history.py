@@ -4,16 +4,30 @@ Deleted plans no longer count.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from berth_core import MigrationPlan, MoveState, MoveStatus, PlannedMove, read_timestamp
+from berth_core import MigrationPlan, MoveReason, MoveState, MoveStatus, PlannedMove, read_timestamp
+from berth_descheduler.framework.interfaces import FailedMoves
 
 PING_PONG_PERIOD: Final = timedelta(hours=24)
 """How long a move counts as undone by a later one."""
 
 PodName = tuple[str, str]
+
+_NOT_OF_THE_POD: Final = frozenset(
+    {
+        MoveReason.SOURCE_NOT_EMPTIABLE,
+        MoveReason.SIBLING_NOT_READY,
+        MoveReason.PODS_WAITING,
+        MoveReason.PLAN_STOPPED,
+        MoveReason.OUTDATED,
+        MoveReason.ABORTED,
+        MoveReason.INTERRUPTED,
+    }
+)
+"""Why a move was not begun though nothing spoke against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,30 @@ def find_last_moves(
         of_policy, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name), default=None
     )
     return () if youngest is None else youngest.spec.moves
+
+
+def find_failed_moves(plans: Iterable[MigrationPlan], policy: str) -> dict[str, FailedMoves]:
+    """Return the pods whose last moves by a policy failed, by uid.
+
+    Moves that were not begun for reasons of the plan, or of the process, neither count nor end a row of failures.
+    """
+    failed: dict[str, FailedMoves] = {}
+    is_over = set[str]()
+    epoch = datetime.min.replace(tzinfo=UTC)
+    for plan in reversed(tuple(_since((plan for plan in plans if plan.spec.policy == policy), epoch))):
+        ended_at = _ended_at(plan)
+        for move, status in zip(plan.spec.moves, plan.move_statuses, strict=True):
+            if ended_at is None or not move.pod_uid or move.pod_uid in is_over or not status.state.terminal:
+                continue
+            if status.reason in _NOT_OF_THE_POD:
+                continue
+            if status.state not in {MoveState.FAILED, MoveState.SKIPPED}:
+                is_over.add(move.pod_uid)
+                continue
+            newest = failed.get(move.pod_uid)
+            first = FailedMoves(1, ended_at)
+            failed[move.pod_uid] = first if newest is None else replace(newest, times=newest.times + 1)
+    return failed
 
 
 def find_refilled(

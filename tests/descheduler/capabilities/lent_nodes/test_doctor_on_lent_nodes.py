@@ -85,10 +85,10 @@ def test_a_node_whose_label_names_no_zone_is_told(tmp_path: Path) -> None:
 EMPTIED_BY: Final[Mapping[str, tuple[dict[str, Any], bool]]] = {
     "a policy that only shows plans": ({**EMPTYING, "mode": "Plan"}, False),
     "one that is switched off": ({**EMPTYING, "suspend": True}, False),
-    "one without the plugin": ({"mode": "Auto", "profiles": [{"name": "p"}]}, False),
+    "none with the plugin: the zone empties its nodes itself": ({"mode": "Auto", "profiles": [{"name": "p"}]}, True),
     "one that makes room with it": (
         {"mode": "Auto", "profiles": [{"name": "p", "plugins": {"balance": {"enabled": ["LentNodes"]}}}]},
-        False,
+        True,
     ),
     "one that runs on request only": ({**EMPTYING, "trigger": {}}, False),
     "one that runs more seldom than the zone counts on": ({**EMPTYING, "trigger": {"interval": "61s"}}, False),
@@ -99,7 +99,7 @@ EMPTIED_BY: Final[Mapping[str, tuple[dict[str, Any], bool]]] = {
 
 
 @pytest.mark.parametrize(("policy", "does"), EMPTIED_BY.values(), ids=EMPTIED_BY)
-def test_a_zone_that_no_policy_empties_is_told(tmp_path: Path, policy: dict[str, Any], *, does: bool) -> None:
+def test_a_zone_whose_policy_does_not_empty_it_is_told(tmp_path: Path, policy: dict[str, Any], *, does: bool) -> None:
     found = zone_troubles(tmp_path, zone_of(), policy=policy)
     assert found == ([] if does else [(Invariant.ZONE_NOT_EMPTIED, "revocablezone rz1")])
     assert zone_troubles(tmp_path, zone_of(pods=0), policy=policy) == []

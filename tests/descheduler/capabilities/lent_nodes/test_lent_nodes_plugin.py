@@ -13,7 +13,7 @@ import yaml
 from berth_core import InputError, Node, Pod, Snapshot, format_timestamp
 from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes, why_not_evicted
 from berth_descheduler.framework import Candidate, ClusterView, RefusalReason
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.interfaces import Enabled, FailedMoves
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.registry import default_settings
@@ -119,6 +119,43 @@ def test_a_node_that_was_closed_outside_of_a_window_is_emptied_too() -> None:
 def test_a_pod_that_has_to_stay_keeps_the_others_of_its_job_for_a_period_only() -> None:
     turns = [named(fence(), *members(3), now=NOON + timedelta(minutes=minute)) for minute in range(3)]
     assert sorted(turns) == [["train-0"], ["train-1"], ["train-2"]]
+
+
+def of_failed(*pods: Pod, times: int, minutes: float, hour: datetime | None = None) -> list[str]:
+    """Return what leaves so many minutes after the last of so many failed moves of `train-0`."""
+    snapshot = Snapshot(nodes=(lent(), node("usual")), pods=(dated_fence(hour or NOON + timedelta(days=1)), *pods))
+    failed = {members(1)[0].metadata.uid: FailedMoves(times, NOON)}
+    view = ClusterView.of(snapshot, NOON + timedelta(minutes=minutes), failed=failed)
+    return [one.name for one in LentNodes.parse({}).deschedule(view)]
+
+
+def test_a_pod_whose_moves_fail_rests_twice_as_long_after_each_and_others_go_meanwhile() -> None:
+    for times, rest in ((1, 2), (2, 4), (3, 8), (20, 30)):
+        assert of_failed(*members(1), times=times, minutes=rest - 0.1) == []
+        assert of_failed(*members(1), times=times, minutes=rest) == ["train-0"]
+    others = {name for minutes in range(3, 6) for name in of_failed(*members(3), times=9, minutes=minutes)}
+    assert others == {"train-1", "train-2"}
+
+
+def test_a_pod_whose_moves_fail_is_evicted_once_its_node_is_due() -> None:
+    soon = NOON + timedelta(minutes=2)
+    assert of_failed(preemptable(members(1)[0]), times=9, minutes=1, hour=soon) == ["train-0"]
+    assert of_failed(*members(1), times=9, minutes=1, hour=soon) == [], "it would need a place"
+
+
+def test_only_pods_of_the_zones_that_are_named_leave() -> None:
+    nodes = (lent(), node("other", labels={"volcano.sh/revocable-zone": "rz2"}))
+    pods = (*members(1), pod("web", node="other"))
+    snapshot = Snapshot(nodes=nodes, pods=(fence(), fence(on="other"), *pods))
+    for zones, want in ((["rz1"], ["train-0"]), (["rz2"], ["web"]), (["rz3"], []), ([], ["train-0", "web"])):
+        named_pods = LentNodes.parse({"zones": zones}).deschedule(ClusterView.of(snapshot))
+        assert sorted(one.name for one in named_pods) == want
+
+
+@pytest.mark.parametrize("zones", ["rz1", [1], [""], {"rz1": True}])
+def test_zones_are_a_list_of_names(zones: object) -> None:
+    with pytest.raises(InputError, match="zones"):
+        LentNodes.parse({"zones": zones})
 
 
 def test_a_pod_of_another_namespace_joins_no_job_by_naming_its_controller() -> None:

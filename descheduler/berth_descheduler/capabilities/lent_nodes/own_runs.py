@@ -1,0 +1,112 @@
+"""The runs by which a RevocableZone empties its nodes itself, without a DeschedulerPolicy.
+
+A policy that enables `LentNodes` under `deschedule` takes them over for the zones that it names, or for all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+from berth_core import (
+    LENT_NODES,
+    DeschedulerPolicy,
+    InputError,
+    ObjectMeta,
+    ObjectReference,
+    RevocableZone,
+    RunMode,
+    ZoneState,
+    format_duration,
+    read_evict_period,
+)
+from berth_core.policies import (
+    DeschedulerPolicySpec,
+    FreedNodes,
+    FreedTaint,
+    Limits,
+    PluginConfig,
+    Plugins,
+    PluginSet,
+    Profile,
+    Trigger,
+)
+from berth_descheduler.capability import OwnPolicy
+from berth_kube import REVOCABLE_ZONES, ForbiddenError, KubeClient, NotFoundError
+
+ZONES_ARGUMENT: Final = "zones"
+_PREFIX: Final = "revocablezone-"
+_MOST_MOVES: Final = 50
+_SHORTEST_PERIOD: Final = timedelta(seconds=10)
+"""Runs are not made more often, as those of policies are not."""
+
+
+def zone_policies(client: KubeClient, of_people: Sequence[DeschedulerPolicy]) -> Iterator[OwnPolicy]:
+    """Yield the policy of each zone that no policy of people empties; none where there are no zones to be read."""
+    with suppress(NotFoundError, ForbiddenError):
+        for zone in (RevocableZone.read(body) for body in client.list(REVOCABLE_ZONES).items):
+            if not any(takes_over(policy, zone.metadata.name) for policy in of_people):
+                with suppress(InputError):
+                    yield OwnPolicy(zone_policy(zone), _reference(zone))
+
+
+def takes_over(policy: DeschedulerPolicy, zone: str) -> bool:
+    """Return whether a policy says how a zone is emptied, be it suspended or only shown.
+
+    Its own text counts, so that a mistake elsewhere in it does not have the zone evict what the policy would keep.
+    """
+    return any(
+        LENT_NODES in profile.plugins.deschedule.enabled and _names(profile, zone) for profile in policy.spec.profiles
+    )
+
+
+def zone_policy(zone: RevocableZone) -> DeschedulerPolicy:
+    """Return the policy of a zone; it rests while no pod has to leave. Raises `InputError` for a wrong period."""
+    name = zone.metadata.name
+    args: Mapping[str, Any] = {ZONES_ARGUMENT: [name]}
+    profile = Profile(
+        name="default",
+        plugin_config=(PluginConfig(name=LENT_NODES, args=dict(args)),),
+        plugins=Plugins(deschedule=PluginSet(enabled=(LENT_NODES,))),
+    )
+    period = max(read_evict_period(zone.spec), _SHORTEST_PERIOD)
+    return DeschedulerPolicy(
+        metadata=ObjectMeta(
+            name=policy_name(name),
+            uid=zone.metadata.uid,
+            generation=zone.metadata.generation,
+            creation_timestamp=zone.metadata.creation_timestamp,
+        ),
+        spec=DeschedulerPolicySpec(
+            trigger=Trigger(interval=format_duration(period)),
+            suspend=not _has_to_be_emptied(zone),
+            mode=RunMode.AUTO,
+            profiles=(profile,),
+            limits=Limits(max_moves=_MOST_MOVES, pod_cool_down="0s"),
+            freed_nodes=FreedNodes(taint=FreedTaint.NONE),
+        ),
+    )
+
+
+def policy_name(zone: str) -> str:
+    """Return the name under which the plans of a zone's own runs are kept."""
+    return f"{_PREFIX}{zone}"
+
+
+def _has_to_be_emptied(zone: RevocableZone) -> bool:
+    """Return whether pods have to leave now; a zone with a wrong field closes its nodes and evicts no pod."""
+    closed = {ZoneState.EMPTYING.value, ZoneState.CLOSED.value, ZoneState.SUSPENDED.value}
+    return bool(zone.status.pods) and zone.status.state in closed and not zone.metadata.deletion_timestamp
+
+
+def _names(profile: Profile, zone: str) -> bool:
+    zones = [
+        config.args[ZONES_ARGUMENT]
+        for config in profile.plugin_config
+        if config.name == LENT_NODES and config.args.get(ZONES_ARGUMENT)
+    ]
+    return not zones or any(isinstance(names, list) and zone in names for names in zones)
+
+
+def _reference(zone: RevocableZone) -> ObjectReference:
+    return ObjectReference.of(REVOCABLE_ZONES.api_version, REVOCABLE_ZONES.kind, zone.metadata)
