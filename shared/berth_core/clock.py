@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from berth_core.errors import InputError
 
 LATEST_UNIX_SECONDS: Final = 253_402_300_799
-"""The end of the year 9999, the latest time that can be written."""
+"""The end of the year 9999, the latest that RFC 3339 and `datetime` can write."""
 
 _RFC3339: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -46,15 +46,13 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> datetime:
-        """Return the time of day, aware and in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds that never run backwards, from an arbitrary start."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait; a time in the past means no wait."""
+        """Wait; does not wait for a negative number of seconds."""
         time.sleep(max(0.0, seconds))
 
 
@@ -82,7 +80,6 @@ class ClockDeadline:
     _started: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start counting."""
         self._started = self.clock.monotonic()
 
     def remaining_seconds(self) -> float | None:
@@ -91,10 +88,10 @@ class ClockDeadline:
 
 
 class EarlierDeadline:
-    """A deadline that ends before another one, by a part of the time left."""
+    """Ends before another deadline, by a share of the time that is left when this one is made."""
 
     def __init__(self, whole: Deadline, part: float) -> None:
-        """`part` is from 0 to 1, of what is left now."""
+        """`part` is the share, from 0 to 1."""
         self._whole = whole
         self._earlier_seconds = part * (whole.remaining_seconds() or 0.0)
 
@@ -105,7 +102,6 @@ class EarlierDeadline:
 
 
 def is_over(deadline: Deadline) -> bool:
-    """Return whether the time is used up."""
     seconds_left = deadline.remaining_seconds()
     return seconds_left is not None and seconds_left <= 0
 
@@ -125,10 +121,9 @@ def parse_timestamp(text: str) -> datetime:
 
 
 def read_timestamp(text: str | None) -> datetime | None:
-    """Parse a time field of an object.
+    """Parse a time field of an object; return None if it holds no time.
 
-    Returns None if the field holds no time. For fields that other writers fill: one bad object must not stop the work
-    on the rest.
+    For fields that other writers fill: one bad object must not stop the work on the rest.
     """
     try:
         return parse_timestamp(text or "")
@@ -137,21 +132,18 @@ def read_timestamp(text: str | None) -> datetime | None:
 
 
 def format_timestamp(moment: datetime) -> str:
-    """Format a time as the API writes it: UTC with `Z`.
-
-    Fractions of a second are cut off.
-    """
+    """Format a `Time` as the API server writes it: UTC, `Z`, fractions of a second cut off."""
     return _format_naive(moment, "seconds")
 
 
 def format_precise_timestamp(moment: datetime) -> str:
-    """Format a MicroTime (leases, events): UTC, six decimals, `Z`."""
+    """Format a `MicroTime`, as in Leases: UTC, six decimals, `Z`."""
     return _format_naive(moment, "microseconds")
 
 
-def _format_naive(moment: datetime, finest: str) -> str:
+def _format_naive(moment: datetime, timespec: str) -> str:
     # Not strftime: its %Y writes the year 1 as 1, which RFC 3339 parsers reject.
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=finest) + "Z"
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=timespec) + "Z"
 
 
 # --- durations -------------------------------------------------------------------------------------------------------
@@ -167,7 +159,7 @@ _NANOS: Final = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-_MOST_NANOS: Final = (1 << 63) - 1
+_MAX_NANOS: Final = (1 << 63) - 1
 _LONGEST_TEXT: Final = 128
 _NUMBER: Final = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _UNIT: Final = f"(?:{'|'.join(_NANOS)})"
@@ -187,19 +179,18 @@ def parse_duration(text: str) -> timedelta:
     """Parse a duration as Go's `time.ParseDuration` does, to the microsecond.
 
     It may be negative. Only a written zero is zero, because a zero TTL means "never". Raises `DurationError`, also for
-    what Go's 64 bits of nanoseconds cannot hold.
+    a duration of more nanoseconds than an int64 holds, as Go does.
     """
     if len(text) > _LONGEST_TEXT or not _WHOLE.fullmatch(text):
         raise DurationError(text)
     nanos = sum((Fraction(number) * _NANOS[unit] for number, unit in _parts(text)), Fraction(0))
-    if nanos > _MOST_NANOS:
+    if nanos > _MAX_NANOS:
         raise DurationError(text)
     length = timedelta(microseconds=max(round(nanos / 1_000), 1 if nanos else 0))
     return -length if text.startswith("-") else length
 
 
 def _parts(text: str) -> list[tuple[str, str]]:
-    """Return the numbers and their units, in the order written."""
     return [(match[1], match[2]) for match in _PART.finditer(text)]
 
 
@@ -220,10 +211,7 @@ def format_duration(length: timedelta) -> str:
 
 
 def _decimal(count: int, unit: int) -> str:
-    """Return `count / unit` exactly, without trailing zeros.
-
-    `unit` is a power of ten.
-    """
+    """Return `count / unit` exactly, without trailing zeros; `unit` is a power of ten."""
     whole, rest = divmod(count, unit)
     digits = str(rest).zfill(len(str(unit)) - 1).rstrip("0")
     return f"{whole}.{digits}" if digits else str(whole)
@@ -233,21 +221,21 @@ def _decimal(count: int, unit: int) -> str:
 # A length of time for people: in at most two units, as `kubectl get` shows it.
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-_ENOUGH: Final = 10
-"""With so many of a unit the next smaller one says nothing."""
+_ONE_UNIT_FROM: Final = 10
+"""From this many of a unit on, the next smaller unit is left out."""
 
 
 def span_in_words(span: timedelta) -> str:
     """Return a span such as 45s, 3m20s, 2h5m or 4d1h.
 
-    A span below zero, as clocks that differ give it, is 0s.
+    A negative span, which comes from clocks that differ, is 0s.
     """
     seconds = max(0, int(span.total_seconds()))
     for index, (unit, size) in enumerate(_UNITS):
         whole, rest = divmod(seconds, size)
         if not whole:
             continue
-        if index + 1 == len(_UNITS) or whole >= _ENOUGH:
+        if index + 1 == len(_UNITS) or whole >= _ONE_UNIT_FROM:
             return f"{whole}{unit}"
         next_unit, next_size = _UNITS[index + 1]
         smaller_units = rest // next_size

@@ -2,8 +2,8 @@
 
 Go has no empty value beside null: an API server, a kubelet or another client writes an empty list or map as null, and
 an unset number too, whatever the field's type is. Reading a null as the zero value of its type is what Go does, in
-every field, list and map. msgspec refuses it unless each field's type allows None, and code would then have to tell
-None from empty everywhere. Here an object is decoded as it is; only if that fails are the nulls left out at which its
+every field, list and map. msgspec refuses it unless each field's type allows None, and every reader would then have to
+distinguish None from empty. Here an object is decoded as it is; only if that fails are the nulls left out at which its
 type has no None, and it is decoded again. Values without a type (templates, plugin arguments) keep their nulls.
 """
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _NULL: Final = b"null"
 _ZEROS: Final[Mapping[type[inspect.Type], Any]] = {
-    inspect.IntType: 0,  # before text: a quantity may be written as either, and "" is none
+    inspect.IntType: 0,  # before text: a quantity may be either, and "" is no quantity
     inspect.FloatType: 0.0,
     inspect.StrType: "",
     inspect.BoolType: False,
@@ -41,7 +41,7 @@ class Decoder(Generic[T]):
     """Decodes JSON into one type; building one takes longer than using it."""
 
     def __init__(self, type_: type[T], *, outer_levels: int = 0) -> None:
-        """`outer_levels` are those around an object, which may be nested as deeply as one on its own."""
+        """`outer_levels` is how deeply the object is nested in what is decoded, such as 2 in a List."""
         self._type: Any = type_
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(type_)
         self._outer_levels = outer_levels
@@ -71,8 +71,8 @@ class Decoder(Generic[T]):
             text = raw.encode() if isinstance(raw, str) else bytes(raw)
             if _NULL not in text:
                 raise
-            mended_json = self._without_nulls(text, error)
-        return self._decoder.decode(mended_json)
+            json_without_nulls = self._without_nulls(text, error)
+        return self._decoder.decode(json_without_nulls)
 
     def decode_strictly(self, raw: bytes | msgspec.Raw) -> T:
         """Decode JSON without a second try, for speed.
@@ -85,13 +85,13 @@ class Decoder(Generic[T]):
         except UnicodeDecodeError as error:
             raise _malformed(error) from error
 
-    def _without_nulls(self, raw: bytes, misfit: msgspec.ValidationError) -> bytes:
-        """Return JSON without nulls; raises the misfit if it cannot be read at all."""
+    def _without_nulls(self, raw: bytes, error: msgspec.ValidationError) -> bytes:
+        """Return JSON without nulls; raises `error` if it cannot be read at all."""
         try:
             value = msgspec.json.decode(raw)
         except (msgspec.DecodeError, RecursionError):
-            raise misfit from None
-        return msgspec.json.encode(_mended(value, _described(self._type)))
+            raise error from None
+        return msgspec.json.encode(_value_without_nulls(value, _type_info(self._type)))
 
 
 def _malformed(error: UnicodeDecodeError) -> msgspec.DecodeError:
@@ -111,64 +111,64 @@ def decode_json(raw: bytes | str | msgspec.Raw, type_: type[T]) -> T:
 
 
 def convert(value: object, type_: type[T]) -> T:
-    """Return builtins as a type; raises `msgspec.ValidationError`."""
+    """Convert builtins into a type; raises `msgspec.ValidationError`."""
     try:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError:
         cache_key: Any = type_
-        mended_value = _mended(value, _described(cache_key))
-        if mended_value == value:
+        value_without_nulls = _value_without_nulls(value, _type_info(cache_key))
+        if value_without_nulls == value:
             raise
-    return msgspec.convert(mended_value, type_)
+    return msgspec.convert(value_without_nulls, type_)
 
 
 @lru_cache(maxsize=256)
-def _described(type_: Any) -> inspect.Type:  # noqa: ANN401 - any type that msgspec decodes
+def _type_info(type_: Any) -> inspect.Type:  # noqa: ANN401 - any type that msgspec decodes
     return inspect.type_info(type_)
 
 
-def _mended(value: Any, type_: inspect.Type) -> Any:  # noqa: ANN401 - any JSON value
+def _value_without_nulls(value: Any, type_: inspect.Type) -> Any:  # noqa: ANN401 - any JSON value
     """Return a value without the nulls for which its type has no None."""
     match value:
         case None:
             return None if _admits_null(type_) else _zero(type_)
         case Mapping():
-            return _mended_mapping(value, type_)
+            return _mapping_without_nulls(value, type_)
         case list() | tuple():
             items = next((choice.item_type for choice in _choices(type_) if isinstance(choice, _LISTS)), None)
-            return value if items is None else [_mended(item, items) for item in value]
+            return value if items is None else [_value_without_nulls(item, items) for item in value]
         case _:
             return value
 
 
-def _mended_mapping(value: Mapping[str, Any], type_: inspect.Type) -> Mapping[str, Any]:
+def _mapping_without_nulls(value: Mapping[str, Any], type_: inspect.Type) -> Mapping[str, Any]:
     for choice in _choices(type_):
         match choice:
             case inspect.StructType():
-                return _mended_struct(value, choice)
+                return _struct_without_nulls(value, choice)
             case inspect.DictType():
-                return {key: _mended(member, choice.value_type) for key, member in value.items()}
+                return {key: _value_without_nulls(member, choice.value_type) for key, member in value.items()}
     return value
 
 
-def _mended_struct(value: Mapping[str, Any], type_: inspect.StructType) -> Mapping[str, Any]:
-    """Return the known fields of an object without nulls; of a required list or map null is an empty one."""
-    mended_fields = {}
+def _struct_without_nulls(value: Mapping[str, Any], type_: inspect.StructType) -> Mapping[str, Any]:
+    """Return the known fields of an object without nulls; a null in a required list or map becomes empty."""
+    kept_fields = {}
     for field in type_.fields:
         field_name = field.encode_name
         if field_name not in value:
             continue
         if value[field_name] is not None:
-            mended_fields[field_name] = _mended(value[field_name], field.type)
+            kept_fields[field_name] = _value_without_nulls(value[field_name], field.type)
         elif _admits_null(field.type):
-            mended_fields[field_name] = None
+            kept_fields[field_name] = None
         elif field.required and any(isinstance(choice, (*_LISTS, inspect.DictType)) for choice in _choices(field.type)):
-            mended_fields[field_name] = _zero(field.type)
-    return mended_fields
+            kept_fields[field_name] = _zero(field.type)
+    return kept_fields
 
 
 def _choices(type_: inspect.Type) -> tuple[inspect.Type, ...]:
-    """Return the types of a union, or the only one."""
+    """Return the members of a union, or the type itself."""
     return type_.types if isinstance(type_, inspect.UnionType) else (type_,)
 
 
@@ -177,6 +177,6 @@ def _admits_null(type_: inspect.Type) -> bool:
 
 
 def _zero(type_: inspect.Type) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the zero value of a type; None, which will be refused, for a type without one such as an enum."""
+    """Return the zero value of a type; None, which msgspec then refuses, for a type without one such as an enum."""
     kinds = {type(choice) for choice in _choices(type_)}
     return next((zero for kind, zero in _ZEROS.items() if kind in kinds), None)

@@ -1,6 +1,7 @@
 """How deeply JSON may be nested, and cutting out what is nested more deeply.
 
-Every decoder recurses, and refuses what is nested as deeply as Python may call; the API server stores ten times that.
+Python's decoders recurse, and fail where the interpreter's recursion limit of about 1,000 calls is reached. The API
+server stores up to 10,000 levels (`maxNestingDepth` in Go's encoding/json).
 """
 
 import re
@@ -34,7 +35,7 @@ _Struct = msgspec.Struct
 
 
 def _inside(value: object) -> Iterable[object]:
-    """Yield the direct children of a container."""
+    """Return the direct children of a container; any other value has none."""
     match value:
         case dict():
             return value.values()
@@ -47,10 +48,9 @@ def _inside(value: object) -> Iterable[object]:
 
 
 def cut(raw: bytes, *, outer_levels: int = 0) -> bytes:
-    """Cut too deeply nested values out of JSON.
+    """Cut values that are nested below `MAX_DEPTH` and `outer_levels` more out of JSON; a mark replaces each.
 
-    Cuts values below `MAX_DEPTH` and `outer_levels` more; a mark replaces each. Runs in one pass without a stack; text
-    that is no JSON comes out as no JSON.
+    One pass over brackets and texts, without a stack: the input may be hostile. Text that is no JSON stays no JSON.
     """
     deepest = MAX_DEPTH + outer_levels
     kept_parts: list[bytes] = []

@@ -43,7 +43,7 @@ class InputError(BerthError):
         return f"{self.field} is {self.said or _shown(self.value)}; expected {self.expected}"
 
     def within(self, place: str, *, joint: str = ".") -> "InputError":
-        """Return the same error with its field named from further outside."""
+        """Return the same error with `place` before the field's name."""
         return InputError(f"{place}{joint}{self.field}", self.value, self.expected, said=self.said)
 
 
@@ -78,6 +78,6 @@ def refuse_unknown(field: str, given: Iterable[str], known: Iterable[str]) -> No
 
 
 def _shown(value: object) -> str:
-    """Return a value quoted, and cut if it is long."""
+    """Return a value as Python quotes it, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

@@ -8,7 +8,7 @@ from typing import Final
 from berth_core.resources import read_percentage, read_whole_number
 
 FEW_NODES: Final = 5
-"""Nodes that the default lets be fenced in a cluster of which they are fewer than half."""
+"""Nodes that may be fenced by default where they are fewer than half of the cluster."""
 
 _WHOLE_PERCENT: Final = 100
 _NO_LIMIT: Final = "none"
@@ -16,13 +16,13 @@ _OR_FEW: Final = f" or {FEW_NODES}"
 
 
 def share_of_nodes(percent: Fraction, nodes: int) -> int:
-    """Return a percentage of a cluster's nodes, rounded down, but at least one of any."""
+    """Return a percentage of a cluster's nodes, rounded down; at least one if there are any."""
     return max(1, int(percent * nodes / _WHOLE_PERCENT)) if nodes and percent else 0
 
 
 @dataclass(frozen=True, slots=True)
 class FenceLimit:
-    """The most nodes that are fenced at a time; without number and percentage any number."""
+    """The maximum number of nodes that are fenced at a time; no limit without number and percentage."""
 
     nodes: int | None = None
 
@@ -35,12 +35,11 @@ class FenceLimit:
 
     @classmethod
     def default(cls, percent: int) -> "FenceLimit":
-        """Return the limit that applies where none is given."""
         return cls(percent=Fraction(percent), or_few=True)
 
     @classmethod
     def parse(cls, text: str) -> "FenceLimit | None":
-        """Return what `str` wrote, or a user, who writes `10`, `10%` or `none`; None for anything else."""
+        """Parse `10`, `10%` or `none`, or what `str` writes; None for anything else."""
         if text == _NO_LIMIT:
             return cls()
         if (percent := read_percentage(text.removesuffix(_OR_FEW))) is not None and "%" in text:

@@ -1,6 +1,7 @@
 """Integers beyond 64 bits in JSON, cut out before it is decoded.
 
-An API server refuses them, a file may have them. Python has integers of any size, which fail once they are encoded.
+The API server refuses them, but a file may have them. Python's integers have no bound, so they would fail only later,
+when msgspec encodes them.
 """
 
 import re
@@ -15,11 +16,11 @@ _RAW_TOO_LARGE: Final = b'"\\u0000beyond 64 bits"'
 _LONG_INTEGER: Final = re.compile(rb"[0-9]{19}")
 _TEXT_OR_INTEGER: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|-?[0-9]{19,}+(?![.eE0-9])', re.DOTALL)
 _INT64: Final = 1 << 63
-_MOST_DIGITS: Final = 19
+_MAX_DIGITS: Final = 19
 
 
 def cut_long_integers(raw: bytes) -> bytes:
-    """Cut integers beyond 64 bits out of JSON; a mark replaces each."""
+    """Replace each integer beyond 64 bits in JSON by a mark."""
     if _LONG_INTEGER.search(raw) is None:  # hardly any file has one
         return raw
     return _TEXT_OR_INTEGER.sub(_marked_if_too_large, raw)
@@ -35,5 +36,5 @@ def _marked_if_too_large(token: re.Match[bytes]) -> bytes:
     if text.startswith(b'"'):
         return text
     digits = text.lstrip(b"-").lstrip(b"0")
-    fits = len(digits) <= _MOST_DIGITS and -_INT64 <= int(text) < _INT64
+    fits = len(digits) <= _MAX_DIGITS and -_INT64 <= int(text) < _INT64
     return text if fits else _RAW_TOO_LARGE

@@ -50,7 +50,6 @@ def canonical_tolerations(tolerations: Iterable[Toleration]) -> frozenset[Tolera
 
 
 def canonical_affinity(affinity: Affinity | None) -> Hashable:
-    """Return an affinity in canonical form."""
     if affinity is None:
         return ((), (), ())
     return (
@@ -89,15 +88,12 @@ def canonical_selector(selector: LabelSelector | None) -> Hashable:
 
 
 def digest(spelling: Hashable) -> bytes:
-    """Return a digest that only equal spellings share.
-
-    Digests are cheap to compare.
-    """
+    """Return a digest that only equal spellings share; comparing digests is cheap."""
     return blake2b(_text(spelling).encode(), digest_size=16).digest()
 
 
 def _text(spelling: Hashable) -> str:
-    """Return a spelling as text, with its sets in order."""
+    """Return a spelling as text; equal sets give equal text."""
     match spelling:
         case frozenset():
             return f"{{{','.join(sorted(map(_text, spelling)))}}}"
@@ -108,7 +104,6 @@ def _text(spelling: Hashable) -> str:
 
 
 def _spelt_out(toleration: Toleration) -> Toleration:
-    """Return a toleration with an explicit operator."""
     return Toleration(
         key=toleration.key,
         operator=toleration.operator or "Equal",
@@ -119,7 +114,10 @@ def _spelt_out(toleration: Toleration) -> Toleration:
 
 
 def _is_default(toleration: Toleration) -> bool:
-    """Return whether the API server gives this toleration to every pod."""
+    """Return whether admission gives this toleration to every pod.
+
+    See plugin/pkg/admission/defaulttolerationseconds of Kubernetes.
+    """
     return (
         toleration.key in _DEFAULT_TOLERATION_KEYS
         and toleration.operator == "Exists"
@@ -129,7 +127,6 @@ def _is_default(toleration: Toleration) -> bool:
 
 
 def _node_affinity(affinity: NodeAffinity | None) -> Hashable:
-    """Return node affinity in canonical form."""
     if affinity is None:
         return ()
     required = affinity.required_during_scheduling_ignored_during_execution
@@ -140,12 +137,10 @@ def _node_affinity(affinity: NodeAffinity | None) -> Hashable:
 
 
 def _node_term(term: NodeSelectorTerm) -> Hashable:
-    """Return a node term in canonical form."""
     return (_requirements(term.match_expressions), _requirements(term.match_fields))
 
 
 def _pod_affinity(affinity: PodAffinity | None) -> Hashable:
-    """Return pod affinity or anti-affinity in canonical form."""
     if affinity is None:
         return ()
     required_terms = frozenset(_pod_term(term) for term in affinity.required_during_scheduling_ignored_during_execution)
@@ -155,7 +150,6 @@ def _pod_affinity(affinity: PodAffinity | None) -> Hashable:
 
 
 def _pod_term(term: PodAffinityTerm) -> Hashable:
-    """Return a pod term in canonical form."""
     return (
         canonical_selector(_as_written(term)),
         term.topology_key,
@@ -169,8 +163,9 @@ def _pod_term(term: PodAffinityTerm) -> Hashable:
 def _as_written(term: PodAffinityTerm | TopologySpreadConstraint) -> LabelSelector | None:
     """Return a term's selector without the API server's expressions for `matchLabelKeys`.
 
-    A pod has them once it is stored, but not yet when a webhook sees its creation. A user cannot write the same keys
-    into the selector.
+    A pod has them once it is stored, but not yet when a webhook sees its creation (KEP-3633; in spread constraints from
+    1.34 on, feature gate MatchLabelKeysInPodTopologySpreadSelectorMerge). A user cannot write the same keys into the
+    selector.
     """
     mismatch = term.mismatch_label_keys if isinstance(term, PodAffinityTerm) else ()
     if term.label_selector is None or not (term.match_label_keys or mismatch):
@@ -185,17 +180,13 @@ def _as_written(term: PodAffinityTerm | TopologySpreadConstraint) -> LabelSelect
 
 
 def _requirements(requirements: Iterable[LabelSelectorRequirement]) -> Hashable:
-    """Return expressions in canonical form."""
     return frozenset(
         (requirement.key, requirement.operator, frozenset(requirement.values)) for requirement in requirements
     )
 
 
 def _counted(terms: Iterable[Hashable]) -> frozenset[tuple[Hashable, int]]:
-    """Return how often each term occurs.
-
-    The weights of a repeated term add up.
-    """
+    """Return how often each term occurs: the weights of a repeated term add up."""
     return frozenset(Counter(terms).items())
 
 
@@ -233,17 +224,17 @@ class SchedulingShape:
     """Whether the pod has resource claims for devices, which no placeholder holds."""
     requests: ResourceAmounts
 
-    def takes(self, asked: "SchedulingShape", *, scheduler_name: str) -> bool:
-        """Return whether a pod looks like this template and requests no more."""
+    def takes(self, pod: "SchedulingShape", *, scheduler_name: str) -> bool:
+        """Return whether a pod of a shape looks like this template and requests no more."""
         return (
-            _scheduler(self.scheduler_name or scheduler_name) == _scheduler(asked.scheduler_name)
-            and self.priority_class_name == asked.priority_class_name
-            and asked.node_selector <= self.node_selector
-            and self.affinity == asked.affinity
-            and self.tolerations == asked.tolerations
-            and asked.spread <= self.spread
-            and not asked.claims_devices
-            and asked.requests.fits_within(self.requests)
+            _scheduler(self.scheduler_name or scheduler_name) == _scheduler(pod.scheduler_name)
+            and self.priority_class_name == pod.priority_class_name
+            and pod.node_selector <= self.node_selector
+            and self.affinity == pod.affinity
+            and self.tolerations == pod.tolerations
+            and pod.spread <= self.spread
+            and not pod.claims_devices
+            and pod.requests.fits_within(self.requests)
         )
 
 
@@ -309,8 +300,8 @@ def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str
 def deployment_name(kind: str, name: str, labels: Mapping[str, str]) -> str:
     """Return the Deployment behind a pod with this controller, "" without one.
 
-    A pod names its ReplicaSet only; the Deployment controller names that after itself and the hash of the template,
-    which it also puts on the pods.
+    A pod names its ReplicaSet only; the Deployment controller names that after itself and the hash of the template
+    (pkg/controller/deployment/sync.go), which it also puts on the pods. So no lookup is needed.
     """
     suffix = f"-{labels.get(TEMPLATE_HASH_LABEL, '')}"
     return name.removesuffix(suffix) if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix) else ""
@@ -338,13 +329,12 @@ def _names(wanted: ObjectReference, pod: Pod) -> bool:
     )
 
 
-def _same_group(wanted: str, found: str) -> bool:
+def _same_group(wanted: str, actual: str) -> bool:
     """Return whether two apiVersions share a group; a missing one matches any."""
-    return not wanted or not found or wanted.rpartition("/")[0] == found.rpartition("/")[0]
+    return not wanted or not actual or wanted.rpartition("/")[0] == actual.rpartition("/")[0]
 
 
 def _scheduler(name: str) -> str:
-    """Return a scheduler's name with the API server's default."""
     return name or DEFAULT_SCHEDULER
 
 

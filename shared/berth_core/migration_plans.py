@@ -60,10 +60,7 @@ class RoomState(StrEnum):
 
 
 class RoomReason(StrEnum):
-    """Why a room is in its state.
-
-    Empty when all went as planned.
-    """
+    """Why a room is in its state; empty when all went as planned."""
 
     NONE = ""
     POD_GONE = "PodGone"
@@ -91,10 +88,7 @@ class RoomReason(StrEnum):
 
 
 class RoomSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A place on a node, and the waiting pod that gets it.
-
-    A shape's slot has no pod.
-    """
+    """A place on a node, and the waiting pod that gets it; a shape's slot has no pod."""
 
     node: str
     pod: str = ""
@@ -216,7 +210,6 @@ class PlanPhase(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Return whether the phase is final."""
         return self in {PlanPhase.SUCCEEDED, PlanPhase.PARTIAL, PlanPhase.FAILED, PlanPhase.ABORTED}
 
 
@@ -244,12 +237,10 @@ class MoveState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Return whether the move is over."""
         return self in _OVER
 
     @property
     def succeeded(self) -> bool:
-        """Return whether the move ended as planned."""
         return self in _SUCCEEDED
 
 
@@ -258,10 +249,7 @@ _OVER: Final = _SUCCEEDED | {MoveState.ELSEWHERE, MoveState.SKIPPED, MoveState.F
 
 
 class MoveReason(StrEnum):
-    """Why a move is in its state.
-
-    Empty when all went as planned.
-    """
+    """Why a move is in its state; empty when all went as planned."""
 
     NONE = ""
     INVALID_NAME = "InvalidName"
@@ -414,12 +402,11 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def destination(self) -> str:
-        """Return where the move leads, for people."""
         return self.target or "nowhere: evicted"
 
     @property
     def fault(self) -> InputError | None:
-        """Return the error of the first invalid name, None without one."""
+        """Return the error of the first invalid name, None if all are valid."""
         if not is_dns_label(self.namespace):
             return InputError("namespace", self.namespace, _LABEL)
         names = {"pod": self.pod, "source": self.source, "target": self.target or self.source}
@@ -470,14 +457,14 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An estimate by what each move waits for and how many may be under way: a move takes its pod's grace period, and
     the time that the pod took to start."""
     freed_price_per_hour: str = ""
-    """What an hour of the freed nodes costs, exact, in the currency of the prices; "" without prices."""
+    """Hourly price of the freed nodes, exact, in the currency of the prices; "" without prices."""
     restrictions: tuple[Restriction, ...] = ()
     """What holds the plan back, found by planning again without it."""
     notes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    """What rules of the policy made of the cluster, or could not; left out where they say nothing."""
+    """Remarks of the policy's rules for people; left out if there are none."""
 
     def __post_init__(self) -> None:
-        """Take an empty list of notes for none, as of every field."""
+        """Leave out an empty list of notes; `omit_defaults` would leave out the zeros, too."""
         if not self.notes:
             msgspec.structs.force_setattr(self, "notes", msgspec.UNSET)
 
@@ -508,16 +495,16 @@ class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class FreedMarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What nodes are to carry once they are free, by the run that frees them."""
+    """The marks that a run puts on the nodes that it frees, for those that are not free yet."""
 
     taint: bool = False
     annotations: dict[str, str] = {}
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the planner was asked for.
+    """The planner's task: plugin, strategy and arguments.
 
-    Of a plan that was asked for by its policy's name, that is not known before the policy has been read.
+    Unknown until the policy has been read, if the plan was requested by the policy's name.
     """
 
     plugin: str = ""
@@ -564,9 +551,9 @@ class MoveStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     replacement: str = ""
     node: str = ""
     method: MoveMethod | None = None
-    """How the pod is moved, of a move that is to surge."""
+    """How the pod is moved; set for moves that should surge."""
     method_reason: str = ""
-    """Why such a move evicts the pod first all the same."""
+    """Why such a move evicts the pod first after all."""
 
 
 class MigrationPlanStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -580,9 +567,9 @@ class MigrationPlanStatus(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     rooms: tuple[RoomStatus, ...] = ()
     achieved: Achieved | None = None
     freed_marks: FreedMarks | None = None
-    """What the nodes that will be free are to carry then."""
+    """The marks that the nodes in `achieved.freeing_nodes` get once they are free."""
     replanned_as: str = ""
-    """The plan of what this plan could not do any more."""
+    """Name of the plan that replaces the rest of this one, which could not be done any more."""
     conditions: tuple[Condition, ...] = ()
 
 
@@ -609,10 +596,10 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def came_back(self) -> bool:
-        """Return whether the plan was published, begun or ended as another object.
+        """Return whether the plan was published, begun or ended as an object with another uid.
 
-        It came back from a backup, or was replaced by force. A plan that an older release published has no note, but
-        it has a status.
+        Such a plan was restored from a backup or replaced by force, and must not be executed again. A plan that an
+        older release published has no note of its uid, but it has a status.
         """
         noted_uid = self.metadata.annotations.get(PLAN_UID_ANNOTATION)
         if noted_uid is not None:
@@ -639,20 +626,14 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def move_statuses(self) -> tuple[MoveStatus, ...]:
-        """Return the state of each move in the order of `spec.moves`.
-
-        Moves without a status are pending.
-        """
+        """Return the state of each move in the order of `spec.moves`; moves without a status are pending."""
         reported = self.status.moves[: len(self.spec.moves)]
         unreported = self.spec.moves[len(reported) :]
         return (*reported, *(MoveStatus(namespace=move.namespace, pod=move.pod) for move in unreported))
 
     @property
     def room_statuses(self) -> tuple[RoomStatus, ...]:
-        """Return the state of each room in the order of `spec.rooms`.
-
-        Rooms without a status are pending.
-        """
+        """Return the state of each room in the order of `spec.rooms`; rooms without a status are pending."""
         reported = self.status.rooms[: len(self.spec.rooms)]
         return (*reported, *(RoomStatus(name=room.name) for room in self.spec.rooms[len(reported) :]))
 

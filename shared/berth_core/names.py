@@ -1,6 +1,7 @@
 """Computed object names.
 
-They are stable: creating an object twice must hit the same name.
+A name is a function of what it names: a create that is repeated after a lost answer hits AlreadyExists and makes no
+second object.
 """
 
 import hashlib
@@ -41,7 +42,7 @@ LONGEST_SUBDOMAIN: Final = 253
 
 _HASH_LENGTH: Final = 10
 _LONGEST_NAME: Final = 63
-_MOST_DIGITS: Final = 6
+_MAX_DIGITS: Final = 6
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DNS_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL.pattern}(\.{_DNS_LABEL.pattern})*")
 
@@ -52,43 +53,28 @@ def is_dns_label(text: str) -> bool:
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """Return whether a text is a DNS-1123 subdomain.
-
-    Names of pods, nodes and plans are.
-    """
+    """Return whether a text is a DNS-1123 subdomain, as names of pods, nodes and plans are."""
     return len(text) <= LONGEST_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 def _short_hash(*parts: str) -> str:
-    """Return a short stable hash of the parts.
-
-    The parts are joined with NUL, which no name contains.
-    """
+    """Return a short stable hash of the parts, joined with NUL, which no name contains."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_HASH_LENGTH]
 
 
 def _readable(prefix: str, *, reserve: int) -> str:
-    """Return the prefix, cut to fit a DNS label.
-
-    The label is valid with `reserve` more characters.
-    """
+    """Return a prefix as part of a DNS label, cut so that `reserve` more characters fit."""
     return prefix[: _LONGEST_NAME - reserve].strip("-.").replace(".", "-")
 
 
 def placeholder_name(reservation_name: str, reservation_uid: str, task: str, index: int, after: str = "") -> str:
-    """Return the name of a slot's placeholder.
-
-    `after` is the uid of its predecessor.
-    """
+    """Return the name of a slot's placeholder; `after` is the uid of its predecessor."""
     suffix = f"-{index}-{_short_hash(reservation_uid, task, str(index), *([after] if after else []))}"
     return f"{_readable(f'{reservation_name}-{task}', reserve=len(suffix))}{suffix}"
 
 
 def fence_name(node: str, period: int) -> str:
-    """Return the name of a node's fence for a period.
-
-    The fence is for hand-overs that end in that period.
-    """
+    """Return the name of a node's fence for hand-overs that end in a period."""
     suffix = f"-{period}-{_short_hash(node)}"
     return f"{_readable(f'fence-{node}', reserve=len(suffix))}{suffix}"
 
@@ -100,10 +86,7 @@ def standing_fence_name(node: str, kind: str, period: int) -> str:
 
 
 def probe_name(reservation_uid: str) -> str:
-    """Return the name of a Reservation's dry-run probe pod.
-
-    The probe proves the hand-over path.
-    """
+    """Return the name of the dry-run pod that proves a Reservation's hand-over path."""
     return f"probe-{_short_hash(reservation_uid)}"
 
 
@@ -118,26 +101,19 @@ def plan_name(started: str, seed: str) -> str:
 
 
 def scheduled_plan_name(started: str, policy_uid: str, scheduled: str) -> str:
-    """Return the name of a policy's plan for a scheduled time.
-
-    The name is the same at each call.
-    """
+    """Return the name of a policy's plan for a scheduled time, the same at each call."""
     return f"plan-{started}-{_short_hash(policy_uid, scheduled)}"
 
 
 def is_scheduled_plan(name: str, policy_uid: str, scheduled: str) -> bool:
-    """Return whether a plan is a policy's plan for a scheduled time.
-
-    The time at which it was made does not matter.
-    """
+    """Return whether a plan is a policy's for a scheduled time, whenever it was made."""
     return name.endswith(f"-{_short_hash(policy_uid, scheduled)}")
 
 
 def requested_plan_name(requested_by: str, idempotency_key: str, secret: bytes = b"") -> str:
-    """Return the name of a requested plan.
+    """Return the name of a requested plan: the same key gives the same plan.
 
-    The same key gives the same plan. Without the secret, if there is one, another caller cannot know the name, and so
-    cannot take it first.
+    With a secret, other callers cannot compute the name, and so cannot take it first.
     """
     if not secret:
         return f"run-{_short_hash(requested_by, idempotency_key)}"
@@ -146,14 +122,13 @@ def requested_plan_name(requested_by: str, idempotency_key: str, secret: bytes =
 
 
 def reservation_name(plan: str, pod_uid: str) -> str:
-    """Return the name of a plan's Reservation for one pod."""
     return f"{_readable(plan, reserve=_HASH_LENGTH + 1)}-{_short_hash(pod_uid)}"
 
 
 def window_reservation_name(window: str, window_uid: str, start: str) -> str:
     """Return the name of a window's Reservation for one start (`2026-11-22T03:00:00Z`).
 
-    The same start gives the same name, and a window made anew under its old name another one.
+    The same start gives the same name; a window that is created again under its old name gets other names.
     """
     suffix = f"-{re.sub('[-:Z]', '', start).lower()[:13]}-{_short_hash(window_uid, start)}"
     return f"{_readable(window, reserve=len(suffix))}{suffix}"
@@ -162,34 +137,30 @@ def window_reservation_name(window: str, window_uid: str, start: str) -> str:
 def queue_slot_name(queue: str, queue_uid: str, number: int) -> str:
     """Return the name of a Reservation that holds a slot of a queue's guarantee.
 
-    A queue made anew under its old name has others.
+    A queue that is created again under its old name gets other names.
     """
     suffix = f"-held-{number}-{_short_hash(queue, queue_uid)}"
     return f"{_readable(queue, reserve=len(suffix))}{suffix}"
 
 
 def queue_slot_number(name: str, queue: str, queue_uid: str) -> int | None:
-    """Return the number in the name of a queue's slot, None if another made up the name."""
+    """Return the number in the name of a queue's slot; None for a name that `queue_slot_name` did not make."""
     number = name.removesuffix(f"-{_short_hash(queue, queue_uid)}").rpartition("-held-")[2]
-    is_plain = number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
+    is_plain = number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS
     return int(number) if is_plain and name == queue_slot_name(queue, queue_uid, int(number)) else None
 
 
 def readable_label(name: str) -> str:
-    """Return a name, cut to fit a label."""
+    """Return a name cut to fit a label's value."""
     return _readable(name, reserve=0)
 
 
 def room_taint_value(plan: str, node: str) -> str:
-    """Return the value of the taint that reserves a node.
-
-    The value is unique to the plan and the node.
-    """
+    """Return the value of the taint that reserves a node, unique to the plan and the node."""
     return f"{_plan_part(plan)}.{_short_hash(plan, node)}"
 
 
 def is_room_taint_of(plan: str, value: str) -> bool:
-    """Return whether a room taint's value is a plan's."""
     return value.rpartition(".")[0] == _plan_part(plan)
 
 
@@ -206,8 +177,12 @@ _QUALIFIED_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0
 
 @lru_cache(maxsize=1 << 12)
 def is_qualified_name(name: str) -> bool:
-    """Return whether a name of a resource or a label is one to Kubernetes (`validation.IsQualifiedName`)."""
+    """Return whether Kubernetes accepts a name of a resource or a label (`validation.IsQualifiedName`)."""
     prefix, slash, part = name.rpartition("/")
     if slash and (len(prefix) > LONGEST_SUBDOMAIN or not _DNS_SUBDOMAIN.fullmatch(prefix)):
         return False
     return _QUALIFIED_PART.fullmatch(part) is not None
+
+
+def is_label_value(text: str) -> bool:
+    return not text or _QUALIFIED_PART.fullmatch(text) is not None

@@ -22,11 +22,9 @@ DAEMONSET_POD_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/daemonset-po
 """With the value `true`, the cluster autoscaler counts a pod of any controller as one of a DaemonSet."""
 
 
+# Without gc: the collector would walk every object of a snapshot again and again, and none is in a cycle.
 class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of all structs here.
-
-    Unknown fields are skipped; defaults are not encoded.
-    """
+    """Base of all structs here: unknown fields are skipped, defaults are not encoded."""
 
 
 # --- metadata and label selectors ---------------------------------------------------------------------------------
@@ -73,10 +71,7 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
-    """One expression of a selector.
-
-    `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt.
-    """
+    """One expression of a selector; `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str = ""
     operator: str = ""
@@ -84,10 +79,7 @@ class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 
 
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    """A label selector, whose parts are ANDed.
-
-    An empty one selects everything.
-    """
+    """A label selector, whose parts are ANDed; an empty one selects everything."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
@@ -97,10 +89,7 @@ class LabelSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
-    """Requirements on a node's labels and `metadata.name`, ANDed.
-
-    An empty term matches nothing.
-    """
+    """Requirements on a node's labels and `metadata.name`, ANDed; an empty term matches nothing."""
 
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
     match_fields: tuple[LabelSelectorRequirement, ...] = ()
@@ -127,10 +116,7 @@ class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
-    """A set of pods and the topology within which they count.
-
-    Labels and namespaces select the pods.
-    """
+    """The pods that labels and namespaces select, and the topology within which they count."""
 
     label_selector: LabelSelector | None = None
     topology_key: str = ""
@@ -148,10 +134,7 @@ class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodAffinity(ApiStruct, frozen=True, kw_only=True):
-    """The pods that a pod requires or prefers to be near.
-
-    Also used for anti-affinity.
-    """
+    """The pods that a pod requires or prefers to be near; also used for anti-affinity."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
@@ -178,10 +161,7 @@ def required_anti_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, 
 
 
 class Toleration(ApiStruct, frozen=True, kw_only=True):
-    """Taints that a pod tolerates.
-
-    `operator` "" is Equal; Exists without a key tolerates all.
-    """
+    """Taints that a pod tolerates; `operator` "" is Equal, and Exists without a key tolerates all."""
 
     key: str = ""
     operator: str = ""
@@ -218,10 +198,7 @@ class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
-    """A port of a container.
-
-    `host_port` None or 0 takes no port of the node.
-    """
+    """A port of a container; `host_port` None or 0 takes no port of the node."""
 
     container_port: int | None = None
     host_port: int | None = None
@@ -234,7 +211,7 @@ ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, not bound
 
 
 class Probe(ApiStruct, frozen=True, kw_only=True):
-    """When the kubelet asks a container how it is; the defaults are Kubernetes' own."""
+    """When the kubelet probes a container; the defaults are Kubernetes' own."""
 
     initial_delay_seconds: int = 0
     period_seconds: int = 10
@@ -243,7 +220,7 @@ class Probe(ApiStruct, frozen=True, kw_only=True):
 
 
 class Container(ApiStruct, frozen=True, kw_only=True):
-    """A container; an init container with `restart_policy` Always is a sidecar."""
+    """A container; an init container with `restart_policy` Always is a sidecar (KEP-753)."""
 
     name: str = ""
     image: str = ""
@@ -297,7 +274,7 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_attached(self) -> bool:
-        """Return whether its source is a disk that is attached to one node, which is not known to reach others."""
+        """Return whether the volume is a disk attached to one node, which may not be reachable from others."""
         return any(getattr(self, source) is not None for source in _ATTACHED_SOURCES)
 
 
@@ -320,10 +297,7 @@ class SchedulingGroup(ApiStruct, frozen=True, kw_only=True):
 
 
 class WorkloadReference(ApiStruct, frozen=True, kw_only=True):
-    """The Workload's pod group that a pod is scheduled with.
-
-    Each replica key is a group.
-    """
+    """The pod group of a Workload that a pod is scheduled with; each replica key is a group of its own."""
 
     name: str = ""
     pod_group: str = ""
@@ -337,10 +311,7 @@ class PodSystem(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSpec(ApiStruct, frozen=True, kw_only=True, dict=True, gc=True):
-    """The spec of a pod; `resources` are its pod-level requests.
-
-    `berth_core.matching` caches results on it.
-    """
+    """The spec of a pod; `resources` are its pod-level requests, and `berth_core.matching` caches results on it."""
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -370,7 +341,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True, dict=True, gc=True):
 
 
 DISRUPTION_TARGET: Final = "DisruptionTarget"
-"""The condition of a pod that is ended from outside: by an eviction, preemption or the taint manager."""
+"""The condition of a pod that is ended from outside: by an eviction, preemption or a taint (KEP-3329)."""
 
 
 class PodCondition(ApiStruct, frozen=True, kw_only=True):
@@ -460,7 +431,7 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     @property
     def controller(self) -> OwnerReference | None:
         """Return the reference to the pod's controller, None without one."""
-        for owner in self.metadata.owner_references:  # asked ten times for every pod of a plan
+        for owner in self.metadata.owner_references:  # no generator: plans ask ten times for every pod
             if owner.controller:
                 return owner
         return None
@@ -500,17 +471,15 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def belongs_to_node(self) -> bool:
-        """Return whether the pod comes and goes with its node.
-
-        DaemonSet and mirror pods do.
-        """
+        """Return whether the pod comes and goes with its node, as DaemonSet and mirror pods do."""
         return self.is_daemon or self.is_mirror
 
     @property
     def occupies_node(self) -> bool:
         """Return whether the pod keeps its node from being free.
 
-        DaemonSet, mirror and ended pods do not, nor those that are declared to be as these.
+        DaemonSet, mirror and ended pods do not, nor pods with the annotation that declares them to be like DaemonSet
+        pods.
         """
         return not self.belongs_to_node and not self.is_terminal and not self.counts_as_daemon
 
@@ -518,18 +487,16 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     def counts_as_daemon(self) -> bool:
         """Return whether an annotation declares that the pod is to its node what a DaemonSet's pod is.
 
-        This is the pod's own word: no right may rest on it, and `belongs_to_node` does not heed it.
+        Users write it, so no right may depend on it, and `belongs_to_node` ignores it.
         """
         return self.metadata.annotations.get(DAEMONSET_POD_ANNOTATION) == "true"
 
     @property
     def is_gated(self) -> bool:
-        """Return whether the pod has a scheduling gate."""
         return bool(self.spec.scheduling_gates)
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the pod is Ready."""
         return self.condition("Ready") == "True"
 
     def condition(self, type_: str) -> str:
@@ -538,7 +505,7 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
 
 _UNSCHEDULABLE: Final = "Unschedulable"
-"""The reason of PodScheduled by which schedulers report that a pod fits nowhere."""
+"""Reason of PodScheduled=False: the pod fits on no node."""
 
 
 def is_unschedulable(pod: Pod) -> bool:
@@ -568,12 +535,10 @@ class NodeSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 def has_control_plane_label(metadata: ObjectMeta) -> bool:
-    """Return whether a label marks a control-plane node."""
     return any(key in metadata.labels for key in CONTROL_PLANE_KEYS)
 
 
 def has_control_plane_taint(spec: NodeSpec) -> bool:
-    """Return whether a taint marks a control-plane node."""
     return any(taint.key in CONTROL_PLANE_KEYS for taint in spec.taints)
 
 
@@ -630,7 +595,7 @@ class Node(ApiStruct, frozen=True, kw_only=True):
 
 
 def is_marked_as_freed(node: Node) -> bool:
-    """Return whether a node carries anything of a freed one."""
+    """Return whether a node has the annotation or the taint of freed nodes."""
     return FREED_ANNOTATION in node.metadata.annotations or any(taint.key == FREED_TAINT for taint in node.taints)
 
 

@@ -1,7 +1,7 @@
-"""When pods are expected to end, as they, their groups or their Jobs say.
+"""When pods are expected to end, by their own annotations, their groups and their Jobs.
 
-What a pod says of itself is a wish: it may end earlier or, of `volcano.sh/maximum-runtime`, later. So an expected end
-orders and informs; nothing is released by it.
+An expected end is no promise: a pod may end earlier or, with `volcano.sh/maximum-runtime`, later. It is used to sort
+and to inform, never to release anything.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class _JobStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class TimedJob(ApiStruct, frozen=True, kw_only=True):
-    """The part of a Job that shows when its pods end at the latest."""
+    """The part of a Job from which the latest end of its pods follows."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: _JobSpec = _JobSpec()
@@ -30,15 +30,15 @@ class TimedJob(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def expected_end(self) -> datetime | None:
-        """Return when the Job's deadline ends its pods, None without one."""
+        """Return when the Job's `activeDeadlineSeconds` ends its pods, None without a deadline."""
         return _after(self.status.start_time, self.spec.active_deadline_seconds)
 
 
 def expected_end(pod: Pod, *, job: TimedJob | None = None, group: ObjectMeta | None = None) -> datetime | None:
     """Return when a pod is expected to have ended, None if nothing says so.
 
-    That is the earliest of its deletion, its own deadline, its Job's, and its start plus `volcano.sh/maximum-runtime`
-    of the pod or its group. A pod that has not started has no end by its own times.
+    It is the earliest of its deletion, its own deadline, its Job's, and its start plus `volcano.sh/maximum-runtime` of
+    the pod or its group. A pod that has not started has no end by its own times.
     """
     started = pod.status.start_time
     ends = (
@@ -51,7 +51,7 @@ def expected_end(pod: Pod, *, job: TimedJob | None = None, group: ObjectMeta | N
 
 
 class PodEnds:
-    """Says when pods are expected to end, as they or their groups say."""
+    """The expected ends of pods, by their own annotations and those of their groups."""
 
     def __init__(self, groups: Iterable[PodGroup]) -> None:
         self._groups = {(group.metadata.namespace, group.metadata.name): group.metadata for group in groups}
@@ -65,7 +65,10 @@ class PodEnds:
 
 
 def _maximum_runtime(pod: ObjectMeta, group: ObjectMeta | None) -> float | None:
-    """Return the annotated runtime in seconds; None without a readable one above 0."""
+    """Return the annotated runtime in seconds; None without a readable one above 0.
+
+    The pod's annotation hides its group's, even if it cannot be read.
+    """
     for meta in (pod, group):
         text = meta.annotations.get(MAXIMUM_RUNTIME_ANNOTATION) if meta is not None else None
         if text is None:

@@ -2,7 +2,7 @@
 
 The pods of a group run together or not at all. Volcano has its Job and its PodGroup. Kubernetes has the PodGroup of
 `spec.schedulingGroup` (from 1.36 on, where it is enabled) and before that the pod groups within the Workload of
-`spec.workloadRef` (1.35).
+`spec.workloadRef` (1.35; KEP-4671).
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ POD_GROUP_WORKLOAD_KIND: Final = "Workload"
 GROUP_NAME_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 """On a pod: the name of its Volcano PodGroup, as Volcano's controllers write it."""
 _GROUP_NAME_ANNOTATIONS: Final = ("scheduling.volcano.sh/group-name", GROUP_NAME_ANNOTATION)
-"""All that Volcano reads; the first wins."""
+"""The annotations that Volcano reads; the first wins."""
 
 VOLCANO_TASK_ANNOTATION: Final = "volcano.sh/task-spec"
 """On a pod of a Volcano Job: the name of its task."""
@@ -39,10 +39,7 @@ _DISRUPTED_AS_A_WHOLE: Final = "PodGroup"
 
 
 class LifecyclePolicy(ApiStruct, frozen=True, kw_only=True):
-    """Reaction of a Volcano Job to events of its pods.
-
-    `event` counts beside `events`.
-    """
+    """Reaction of a Volcano Job to events of its pods; `event` counts in addition to `events`."""
 
     event: str = ""
     events: tuple[str, ...] = ()
@@ -96,10 +93,7 @@ class GangPolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class SchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
-    """How a group's pods are scheduled.
-
-    Without a gang policy each is scheduled by itself.
-    """
+    """How a group's pods are scheduled: each by itself without a gang policy."""
 
     gang: GangPolicy | None = None
 
@@ -117,7 +111,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
-    """How a PodGroup of Volcano stands: Pending until the action `enqueue` lets it in, then Inqueue or Running."""
+    """Phase of a Volcano PodGroup: Pending until the action `enqueue` admits it, then Inqueue or Running."""
 
     phase: str = ""
 
@@ -137,7 +131,7 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_kept_out(self) -> bool:
-        """Return whether Volcano has not let the group in: its controllers make no pods of a Job until then."""
+        """Return whether Volcano has not admitted the group yet: until then its controllers make no pods of a Job."""
         return self.api_group == api_group(VOLCANO_POD_GROUP_API_VERSION) and self.status.phase == "Pending"
 
     @property
@@ -155,10 +149,7 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
 
 
 class WorkloadPodGroup(ApiStruct, frozen=True, kw_only=True):
-    """A pod group within a Workload.
-
-    Each of its replicas is a group of its own.
-    """
+    """A pod group within a Workload; each of its replicas is a group of its own."""
 
     name: str = ""
     policy: SchedulingPolicy = SchedulingPolicy()
@@ -179,12 +170,13 @@ class PodGroupWorkload(ApiStruct, frozen=True, kw_only=True):
 
 def volcano_group_of(pod: Pod) -> str:
     """Return the name of a pod's Volcano PodGroup, "" without one."""
-    notes = pod.metadata.annotations
-    return next((notes[key] for key in _GROUP_NAME_ANNOTATIONS if notes.get(key)), "") if notes else ""
+    annotations = pod.metadata.annotations
+    names = (annotations[key] for key in _GROUP_NAME_ANNOTATIONS if annotations.get(key))
+    return next(names, "") if annotations else ""
 
 
 def takes_word_of_group(pod: Pod) -> bool:
-    """Return whether a pod's Volcano PodGroup says if the pod may take a slot of a window.
+    """Return whether a pod's Volcano PodGroup decides if the pod may take a slot of a window.
 
     The pod's own annotation, whatever its value, comes first.
     """
@@ -192,6 +184,6 @@ def takes_word_of_group(pod: Pod) -> bool:
 
 
 def as_reserveable(pod: Pod) -> Pod:
-    """Return a pod with the annotation by which it may take a slot of a window."""
-    notes = {**pod.metadata.annotations, RESERVEABLE_ANNOTATION: "true"}
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
+    """Return a pod with the annotation that lets it take a slot of a window."""
+    annotations = {**pod.metadata.annotations, RESERVEABLE_ANNOTATION: "true"}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))

@@ -18,14 +18,13 @@ POLICY_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
 POLICY_KIND: Final = "DeschedulerPolicy"
 
 VALID: Final = "Valid"
-"""The condition whether the policy can be run."""
+"""Condition type: whether the policy can be run."""
 
 SCHEDULED: Final = "Scheduled"
-"""The condition whether the policy runs by itself."""
-
+"""Condition type: whether the policy runs by itself."""
 
 EFFECTIVE: Final = "Effective"
-"""The condition whether the policy can move anything as it is; absent before its first run."""
+"""Condition type: whether the policy can move anything as it is; absent before its first run."""
 
 
 class ValidReason(StrEnum):
@@ -245,7 +244,7 @@ class DeschedulerPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 _OVERDUE: Final = timedelta(minutes=15)
-"""A policy whose next run is due for longer than this is not served: a run before it may take its time."""
+"""A policy whose next run is overdue by more than this is served by no descheduler; the run before may take as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +252,15 @@ class Movers:
     """Names of the policies by which a descheduler moves pods for a balance plugin."""
 
     alone: tuple[str, ...] = ()
-    """Those whose plans are carried out without asking."""
+    """Policies whose plans are carried out without approval."""
     on_approval: tuple[str, ...] = ()
 
 
 def policies_that_move(bodies: Iterable[Mapping[str, Any]], plugin: str, now: datetime) -> Movers:
-    """Return the policies by which a descheduler moves pods for a balance plugin.
+    """Return the policies by which a running descheduler moves pods for a balance plugin.
 
-    It says when it runs next. Leaves out unreadable policies and those that only plan.
+    A policy counts if its status has a next run that is not long overdue. Unreadable policies and those that only plan
+    are left out.
     """
     names_by_mode: dict[RunMode, list[str]] = {mode: [] for mode in RunMode}
     for body in bodies:

@@ -1,8 +1,9 @@
 """How queues share a cluster: what each deserves, may use at most, and has room for.
 
-Pure arithmetic over `Queue`, whoever's object it was read from. Shares by weight are those of Volcano's plugin
-`proportion`, filled like water to the highest equal level; `spec.deserved` is that of its plugin `capacity`. No
-floating point: a share that is rounded up somewhere would be a place that does not exist.
+Pure arithmetic over `Queue`, whatever object it was read from. Shares by weight are those of Volcano's plugin
+`proportion` (pkg/scheduler/plugins/proportion/proportion.go): weighted max-min fairness, in which all queues rise to
+the highest level at which they fit together. `spec.deserved` is that of its plugin `capacity`. There are no
+floating-point numbers: a share that is rounded up somewhere would be a place that does not exist.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +30,6 @@ class QueueUse:
 
 
 def guaranteed(queues: Iterable[Queue]) -> ResourceAmounts:
-    """Return the sum of the guarantees."""
     return ResourceAmounts.total(queue.guarantee for queue in queues)
 
 
@@ -43,9 +43,9 @@ def shared_resources(queues: Sequence[Queue], total: ResourceAmounts) -> frozens
 
 
 def real_capabilities(queues: Sequence[Queue], total: ResourceAmounts) -> dict[str, ResourceAmounts]:
-    """Return `min(capability, total - guarantees of the others)` of what is limited for each queue, by name.
+    """Return for each queue, by name, `min(capability, total - guarantees of the others)` of its limited resources.
 
-    A resource that queues do not share and that one does not cap is not limited for it, and not named.
+    A resource that queues do not share and that the queue does not cap is not limited, and left out.
     """
     guaranteed_to_all, shared = guaranteed(queues), shared_resources(queues, total)
     reals = {}
@@ -75,13 +75,13 @@ def deserved_shares(
             wanted_amount = requests.get(queue.name, _NOTHING)[resource]
             if resource in shared or resource in queue.capped:
                 wanted_amount = min(wanted_amount, reals[queue.name][resource])
-            least = queue.guarantee[resource]
+            minimum = queue.guarantee[resource]
             if resource in queue.deserved:
                 amount = queue.deserved[resource]
-                by_amount.append(_Claim(queue.name, max(1, amount), least, max(least, min(wanted_amount, amount))))
+                by_amount.append(_Claim(queue.name, max(1, amount), minimum, max(minimum, min(wanted_amount, amount))))
             else:
-                by_weight.append(_Claim(queue.name, max(1, queue.weight), least, max(least, wanted_amount)))
-        amount_left = total[resource] - sum(claim.least for claim in by_weight)
+                by_weight.append(_Claim(queue.name, max(1, queue.weight), minimum, max(minimum, wanted_amount)))
+        amount_left = total[resource] - sum(claim.minimum for claim in by_weight)
         level = _highest_level(by_amount, amount_left)
         shares_by_amount = {claim.queue: claim.at(level) for claim in by_amount}
         level = _highest_level(by_weight, total[resource] - sum(shares_by_amount.values()))
@@ -94,27 +94,29 @@ def deserved_shares(
 class _Claim:
     queue: str
     weight: int
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     def at(self, level: Fraction) -> int:
-        """Return what the queue gets at a level, per unit of its weight."""
-        return max(self.least, min(self.most, int(level * self.weight)))
+        """Return the queue's share at a level, which is an amount per unit of weight."""
+        return max(self.minimum, min(self.maximum, int(level * self.weight)))
 
     def exactly_at(self, level: Fraction) -> Fraction:
-        return max(Fraction(self.least), min(Fraction(self.most), level * self.weight))
+        return max(Fraction(self.minimum), min(Fraction(self.maximum), level * self.weight))
 
 
 def _highest_level(claims: Sequence[_Claim], amount: int) -> Fraction:
     """Return the highest level at which all claims together are no more than an amount.
 
-    The sum is linear between the levels at which a claim begins to grow or is satisfied. Without enough for what each
-    gets at least, it is 0.
+    The sum of the claims is linear between the levels at which a claim begins to grow or is satisfied, so the level is
+    found by interpolation between two of them. If even the minima do not fit, it is 0.
     """
     level_below, taken_below = Fraction(0), sum((claim.exactly_at(Fraction(0)) for claim in claims), Fraction(0))
     if taken_below >= amount:
         return level_below
-    for level in sorted({Fraction(bound, claim.weight) for claim in claims for bound in (claim.least, claim.most)}):
+    for level in sorted(
+        {Fraction(bound, claim.weight) for claim in claims for bound in (claim.minimum, claim.maximum)}
+    ):
         needed = sum((claim.exactly_at(level) for claim in claims), Fraction(0))
         if needed > amount:
             return level_below + (amount - taken_below) * (level - level_below) / (needed - taken_below)
@@ -153,7 +155,7 @@ class QueueRoom:
         }
 
     def limited(self, queue: str, request: ResourceAmounts) -> bool:
-        """Return whether a request names anything that is limited for its queue."""
+        """Return whether a request names a resource that is limited for its queue."""
         return any(amount > 0 and self._is_limited(queue, resource) for resource, amount in request.items())
 
     def never_fits(self, queue: str, request: ResourceAmounts) -> tuple[str, ...]:
@@ -189,7 +191,7 @@ class QueueRoom:
         )
 
     def share_used(self, queue: str, request: ResourceAmounts) -> Fraction:
-        """Return how much of what it deserves a queue would have, of the shared resource of which that is most."""
+        """Return what the queue would use as a part of what it deserves: the largest part over the shared resources."""
         return max(
             (
                 Fraction(self._allocated[queue].get(resource, 0) + amount, max(1, self.shares[queue][resource]))
@@ -228,7 +230,7 @@ class QueueRoom:
         return cost > 0 and cost > self._free[name]
 
     def _cost(self, queue: str, name: str, amount: int) -> int:
-        """Return how much of what all share a request takes."""
+        """Return how much of what no queue is guaranteed a request takes."""
         guarantee, amount_used = self._queues[queue].guarantee[name], self._allocated[queue].get(name, 0)
         return max(amount_used + amount, guarantee) - max(amount_used, guarantee)
 
@@ -238,8 +240,8 @@ def uncovered(
 ) -> dict[str, ResourceAmounts]:
     """Return by queue how much of its guarantee is neither used by it nor free.
 
-    `free` is what neither queues nor others use of the total; it may be negative. Of several queues whose guarantees
-    lack room, each may find that the others come first.
+    `free` is what neither queues nor others use of the total; it may be negative. If several guarantees lack room, each
+    queue reports the whole lack, as if the others came first.
     """
     missing_by_queue = {
         queue.name: ResourceAmounts(

@@ -37,7 +37,7 @@ DEFAULT_QUEUE: Final = "default"
 
 
 _NOTHING: Final = ResourceAmounts.empty()
-_NONE: Final[Quantities] = {}
+_NO_QUANTITIES: Final[Quantities] = {}
 
 
 class QueueState(StrEnum):
@@ -68,16 +68,16 @@ _GROUPS: Final = {QueueSource.VOLCANO: "scheduling.volcano.sh", QueueSource.BERT
 class QueueGuarantee(ApiStruct, frozen=True, kw_only=True):
     """What is reserved for a queue."""
 
-    resource: Quantities = _NONE
+    resource: Quantities = _NO_QUANTITIES
 
 
 class QueueSpec(ApiStruct, frozen=True, kw_only=True):
     """Share, limits and guarantee of a queue."""
 
     weight: int | None = None
-    capability: Quantities = _NONE
+    capability: Quantities = _NO_QUANTITIES
     guarantee: QueueGuarantee = QueueGuarantee()
-    deserved: Quantities = _NONE
+    deserved: Quantities = _NO_QUANTITIES
     reclaimable: bool | None = None
     parent: str = ""
 
@@ -116,7 +116,7 @@ class Queue:
     capability: ResourceAmounts = _NOTHING
     """What its pods may request at most, of the resources in `capped`."""
     capped: frozenset[str] = frozenset()
-    """Resources that the capability names, also with nothing of them; others are not limited."""
+    """Resources that the capability names, even with 0; others are not limited."""
     guarantee: ResourceAmounts = _NOTHING
     deserved: ResourceAmounts = _NOTHING
     reclaimable: bool = True
@@ -132,7 +132,7 @@ class Queue:
 
     @property
     def key(self) -> tuple[QueueSource, str]:
-        """Return what no other queue has: a name may be used once in each source."""
+        """Return the source and the name; two sources may use the same name."""
         return self.source, self.name
 
     @property
@@ -141,11 +141,11 @@ class Queue:
         return f"{self.source.resource}/{self.name}"
 
     @classmethod
-    def of(cls, found: QueueObject) -> "Queue":
-        """Return the queue of an API object; one with odd amounts says why in `unreadable`."""
-        name, spec = found.metadata.name, found.spec
-        if found.metadata.unreadable:
-            return cls(name=name, unreadable=found.metadata.unreadable)
+    def of(cls, queue_object: QueueObject) -> "Queue":
+        """Return the queue of an API object; `unreadable` says why if its amounts are invalid."""
+        name, spec = queue_object.metadata.name, queue_object.spec
+        if queue_object.metadata.unreadable:
+            return cls(name=name, unreadable=queue_object.metadata.unreadable)
         try:
             return cls(
                 name=name,
@@ -156,14 +156,14 @@ class Queue:
                 deserved=_amounts("deserved", spec.deserved),
                 reclaimable=spec.reclaimable is not False,
                 parent=spec.parent,
-                state=_state(found.status.state),
+                state=_state(queue_object.status.state),
             )
         except InputError as error:
             return cls(name=name, unreadable=str(error.within("spec")))
 
 
 def _amounts(field: str, quantities: Quantities) -> ResourceAmounts:
-    """Return the amounts of a field; raises `InputError` for odd ones and for more than any cluster has."""
+    """Return the amounts of a field; raises `InputError` for invalid ones and for more than any cluster has."""
     try:
         amounts = ResourceAmounts.from_quantities(quantities)
     except InputError as error:
@@ -279,7 +279,7 @@ class Enforcement(StrEnum):
 class HeldGuarantee(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The slots that hold what is left of a guarantee."""
 
-    shape: Quantities = _NONE
+    shape: Quantities = _NO_QUANTITIES
     """What one slot requests, for pods that ask for nothing else."""
     template: PodTemplate | None = None
     """The pods that may take a slot, in the place of a shape."""
@@ -292,9 +292,9 @@ class GatedQueueSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """Share, limits and guarantee of a queue, and the namespaces whose pods are its own."""
 
     weight: int = 1
-    capability: Quantities = _NONE
+    capability: Quantities = _NO_QUANTITIES
     guarantee: QueueGuarantee = QueueGuarantee()
-    deserved: Quantities = _NONE
+    deserved: Quantities = _NO_QUANTITIES
     reclaimable: bool = True
     """As in Volcano's Queue; nothing is preempted, so it changes nothing here."""
     namespace_selector: LabelSelector | None = None
@@ -339,7 +339,7 @@ class GatedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def age_order(self) -> tuple[str, str]:
-        """Return the sort key by age: of two queues that want the same, the older has it."""
+        """Return the sort key by age: if two queues want the same, the older one gets it."""
         return self.metadata.creation_timestamp or "", self.metadata.name
 
     def condition(self, type_: QueueCondition) -> Condition | None:
@@ -352,7 +352,7 @@ class GatedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         return read_or_stand_in(body, cls)
 
     def in_amounts(self, total: ResourceAmounts) -> Queue:
-        """Return the queue with percentages of a total as amounts; an odd one says why in `unreadable`."""
+        """Return the queue with percentages of a total as amounts; `unreadable` says why if they are invalid."""
         name, spec = self.metadata.name, self.spec
         state = QueueState.CLOSED if spec.suspend else QueueState.OPEN
         if self.metadata.unreadable:
@@ -394,7 +394,7 @@ class LocalQueue(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class _Sign(Protocol):
+class _Condition(Protocol):
     """A condition of a node."""
 
     @property
@@ -411,7 +411,7 @@ class _NodeStatus(Protocol):
     def allocatable(self) -> Quantities: ...
 
     @property
-    def conditions(self) -> Sequence[_Sign]: ...
+    def conditions(self) -> Sequence[_Condition]: ...
 
 
 class _Node(Protocol):
@@ -428,10 +428,10 @@ class _Node(Protocol):
 
 
 def offered_to_queues(nodes: Iterable[_Node], *, control_plane: bool = False) -> dict[str, ResourceAmounts]:
-    """Return by name what the nodes offer that count: ready, not cordoned, not of the control plane.
+    """Return by name what the nodes that count offer: they are ready, not cordoned, not of the control plane.
 
-    A node without conditions counts as ready, one with odd amounts does not count. `control_plane`: nodes of the
-    control plane count, too.
+    A node without conditions counts as ready, a node with invalid amounts does not count. With `control_plane`, nodes
+    of the control plane count, too.
     """
     offered = {}
     for node in nodes:
@@ -445,14 +445,14 @@ def offered_to_queues(nodes: Iterable[_Node], *, control_plane: bool = False) ->
 
 @dataclass(frozen=True, slots=True)
 class NamespaceChoice:
-    """Which queue has which namespace, and which ones are left out."""
+    """Which queue has which namespace, and which namespaces their queues do not get."""
 
     queue_of: dict[str, str] = field(default_factory=dict)
     """Name of the queue by namespace."""
     of_kueue: dict[str, list[str]] = field(default_factory=dict)
     """Namespaces that Kueue manages, by queue."""
     of_another: dict[str, list[str]] = field(default_factory=dict)
-    """Namespaces that an older queue has, each with that, by queue."""
+    """By queue the namespaces that an older queue has, each with that queue."""
 
 
 def choose_namespaces(
@@ -461,7 +461,7 @@ def choose_namespaces(
     of_kueue: Mapping[str, str],
     own_namespace: str,
 ) -> NamespaceChoice:
-    """Return which queue has which namespace: of several that choose it, the oldest that is not switched off.
+    """Return which queue has which namespace: the oldest of those that choose it and are not switched off.
 
     `namespaces` are labels by name; `of_kueue` are the namespaces that Kueue manages, each with a LocalQueue there.
     """

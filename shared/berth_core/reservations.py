@@ -37,7 +37,6 @@ class ReservationPhase(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Return whether the phase is final."""
         return self in {ReservationPhase.SUCCEEDED, ReservationPhase.FAILED}
 
 
@@ -166,10 +165,7 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class ReservationOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The pods that may take a slot.
-
-    An object, a selector or annotations name them; any of these will do.
-    """
+    """The pods that may take a slot: an object, a selector or annotations name them; any of these will do."""
 
     object: ObjectReference | None = None
     label_selector: LabelSelector | None = None
@@ -202,10 +198,7 @@ class ReservationTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class ReservationSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What to hold, for which pods and for how long.
-
-    `ttl` is a Go duration, `expires` an RFC 3339 time.
-    """
+    """What to hold, for which pods and for how long; `ttl` is a Go duration, `expires` an RFC 3339 time."""
 
     tasks: tuple[ReservationTask, ...]
     scheduler_name: str = ""
@@ -250,7 +243,10 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     observed_generation: int | None = None
 
     def dated(self, type_: str, meta: ObjectMeta, known: Iterable["Condition"], now: datetime) -> "Condition":
-        """Return an object's condition of a type with the time at which its status last changed."""
+        """Return an object's condition of a type with the time at which its status last changed.
+
+        That is the time in `known` if the status is the same there, else `now`.
+        """
         times = (
             condition.last_transition_time
             for condition in known
@@ -281,10 +277,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Number of a task's slots in each state.
-
-    `phase` maps a `SlotState` to a count.
-    """
+    """Number of a task's slots in each state; `phase` maps a `SlotState` to a count."""
 
     phase: dict[str, int]
 
@@ -341,8 +334,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     def plan(self) -> str:
         """Return the MigrationPlan that controls the Reservation, "" without one.
 
-        Any user may write that reference; the garbage collector deletes an object whose reference names no existing
-        uid.
+        Any user may write that reference; with a uid that does not exist, the garbage collector deletes the object.
         """
         owners = self.metadata.owner_references
         return next(
@@ -409,7 +401,6 @@ def is_expired(reservation: Reservation, now: datetime) -> bool:
 
 
 def _time(field: str, text: str) -> datetime:
-    """Return the time that a field holds."""
     try:
         return parse_timestamp(text)
     except InputError as error:
@@ -417,7 +408,7 @@ def _time(field: str, text: str) -> datetime:
 
 
 def _lifetime(text: str) -> timedelta:
-    """Return the length of `ttl`, which must not be negative."""
+    """Return the length of `ttl`; raises `InputError` if it is negative."""
     try:
         length = parse_duration(text)
     except InputError as error:
@@ -448,9 +439,9 @@ _WITHOUT_NODES: Final = frozenset({ReservationReason.FENCE_LIMIT, ReservationRea
 def fenced_nodes(reservations: Iterable[Reservation]) -> frozenset[str]:
     """Return the nodes that live Reservations fence, whoever made them.
 
-    A node counts as long as one slot there is not occupied. Where no slot has a node yet, all that are named count; but
-    those of Reservations for which the operator found none do not, unless it is for a starving job: a tenant may name
-    any nodes.
+    A node counts as long as one slot there is not occupied. Where a slot has no node yet, all nodes that its task names
+    count. If the operator found no node for the Reservation, they count only for a starving job: a tenant may name any
+    nodes.
     """
     nodes: set[str] = set()
     for reservation in reservations:
@@ -462,8 +453,8 @@ def fenced_nodes(reservations: Iterable[Reservation]) -> frozenset[str]:
 def _open_nodes(reservation: Reservation) -> set[str]:
     slots = {(slot.task, slot.index): slot for slot in reservation.status.slots}
     state = reservation.status.state
-    is_vain = state is not None and state.reason in _WITHOUT_NODES
-    counts_named = not is_vain or STARVING_JOB_LABEL in reservation.metadata.labels
+    found_no_nodes = state is not None and state.reason in _WITHOUT_NODES
+    counts_named = not found_no_nodes or STARVING_JOB_LABEL in reservation.metadata.labels
     nodes: set[str] = set()
     for task in reservation.spec.tasks:
         for index in range(task.replicas):
@@ -478,7 +469,7 @@ def _open_nodes(reservation: Reservation) -> set[str]:
 def reservation_for(job_uid: str, namespace: str, reservations: Iterable[Reservation]) -> Reservation | None:
     """Return the Reservation that was made for a starving job, live or over.
 
-    Only one in the job's namespace counts: any tenant may write the label in its own.
+    Only a Reservation in the job's namespace counts: tenants may write the label in their own.
     """
     in_namespace = (reservation for reservation in reservations if reservation.metadata.namespace == namespace)
     return next(
@@ -488,24 +479,19 @@ def reservation_for(job_uid: str, namespace: str, reservations: Iterable[Reserva
 
 
 def oldest_first(reservations: Iterable[Reservation]) -> list[Reservation]:
-    """Return Reservations by age; those of a plan in the order of its moves, as old as the first of them."""
+    """Return Reservations by age; a plan's Reservations are as old as its first, in the order of its moves."""
     ordered = list(reservations)
-    created_by_plan: dict[str, str] = {}
+    begun: dict[str, str] = {}
     for reservation in ordered:
-        created_by_plan[reservation.plan] = min(
-            created_by_plan.get(reservation.plan, _created(reservation)), _created(reservation)
-        )
-    return sorted(
-        ordered,
-        key=lambda candidate: _age(
-            candidate, created_by_plan[candidate.plan] if candidate.plan else _created(candidate)
-        ),
-    )
+        created = _created(reservation)
+        begun[reservation.plan] = min(begun.get(reservation.plan, created), created)
+    return sorted(ordered, key=lambda reservation: _age_order(reservation, begun[reservation.plan]))
 
 
-def _age(reservation: Reservation, begun: str) -> tuple[str, str, int, str]:
+def _age_order(reservation: Reservation, plan_begun: str) -> tuple[str, str, int, str]:
     number = reservation.metadata.annotations.get(MOVE_ANNOTATION, "")
     move = int(number) if number.isdecimal() and len(number) <= _LONGEST_POSITION else 0
+    begun = plan_begun if reservation.plan else _created(reservation)
     return begun, reservation.plan, move, reservation.metadata.uid
 
 

@@ -106,10 +106,9 @@ def _divided(number: int, divisor: int) -> int:
 
 
 def read_whole_number(text: str, *, most: int) -> int | None:
-    """Parse a whole number of a label, annotation or taint.
+    """Parse a whole number of a label, annotation or taint; None above `most` or for any other text.
 
-    Returns None above `most` or for any other text. Any writer of such a text may write four hundred nines, which no
-    float holds.
+    The length is checked first: such a text may hold four hundred nines, which no float can represent.
     """
     if not text.isascii() or not text.isdecimal() or len(text) > len(str(most)):
         return None
@@ -138,12 +137,11 @@ _LONGEST_EXACT: Final = 7
 
 
 class ResourceAmounts:
-    """Immutable map from resource name to an integer amount.
+    """Immutable map from resource name to an integer amount: cpu in thousandths, others in their unit.
 
-    Cpu is in thousandths, others in their unit. Amounts that are zero are left out, so that equal means equal. Exact
-    integers, because sums of floating-point cores differ with the order of their addition: a pod must fit in whichever
-    order they were added. Amounts may be negative after `minus`: a node whose pods ask for more than it has is
-    over-booked by that much.
+    Zero amounts are left out, so that equal means equal. Amounts are exact integers, because sums of floating-point
+    cores differ with the order of their addition: a pod must fit in whichever order they were added. Amounts may be
+    negative after `minus`: a node whose pods request more than it has is over-booked by that much.
     """
 
     __slots__ = ("_hash", "amounts")
@@ -169,11 +167,11 @@ class ResourceAmounts:
 
     @classmethod
     def total(cls, several: Iterable["ResourceAmounts"]) -> "ResourceAmounts":
-        all_of_them = tuple(several)
-        if len(all_of_them) == 1:
-            return all_of_them[0]
+        summands = tuple(several)
+        if len(summands) == 1:
+            return summands[0]
         sums: dict[str, int] = {}
-        for amounts in all_of_them:
+        for amounts in summands:
             for resource, amount in amounts.amounts.items():
                 sums[resource] = sums.get(resource, 0) + amount
         return cls(sums)
@@ -204,7 +202,6 @@ class ResourceAmounts:
         return ResourceAmounts(amounts)
 
     def times(self, count: int) -> "ResourceAmounts":
-        """Return the amounts of `count` equals."""
         return ResourceAmounts({resource: amount * count for resource, amount in self.amounts.items()})
 
     def largest(self, other: "ResourceAmounts") -> "ResourceAmounts":
@@ -213,10 +210,7 @@ class ResourceAmounts:
         return ResourceAmounts({resource: max(self.get(resource), other.get(resource)) for resource in names})
 
     def fits_within(self, free: "ResourceAmounts") -> bool:
-        """Return whether all requests fit.
-
-        Resources that are not requested may be over-booked.
-        """
+        """Return whether all requests fit; resources that are not requested may be over-booked."""
         free_amounts = free.amounts
         return all(amount <= 0 or amount <= free_amounts.get(resource, 0) for resource, amount in self.amounts.items())
 
@@ -233,10 +227,7 @@ class ResourceAmounts:
         )
 
     def why_too_large(self) -> str:
-        """Return which amount is too large for the planner.
-
-        Returns "" if none is.
-        """
+        """Return which amount is too large for the planner, "" if none is."""
         name = next((name for name in self if abs(self.amounts[name]) > MOST_AMOUNT), "")
         if not name:
             return ""
@@ -245,10 +236,7 @@ class ResourceAmounts:
         return f"{name} is {shown}; expected at most {format_amount(name, MOST_AMOUNT)}"
 
     def to_quantities(self) -> dict[str, str]:
-        """Return the amounts as quantities, sorted by name.
-
-        Parsing them restores the amounts.
-        """
+        """Return the amounts as quantities, sorted by name; parsing them restores the amounts."""
         return {name: format_amount(name, amount) for name, amount in self.items()}
 
     def __getitem__(self, name: str) -> int:
@@ -328,10 +316,7 @@ def _is_in_bytes(name: str) -> bool:
 
 
 def _amount(name: str, raw: RawQuantity) -> int:
-    """Return one quantity as an amount.
-
-    Raises `InputError` with the resource as field.
-    """
+    """Return one quantity as an amount; raises `InputError` with the resource as field."""
     if not is_qualified_name(name):
         shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…"
         raise InputError(shown, None, QUALIFIED_NAME, said="no name of a resource")
@@ -345,7 +330,7 @@ def _amount(name: str, raw: RawQuantity) -> int:
 
 
 def why_not_whole(quantities: Quantities) -> str:
-    """Return which device or other extended resource is asked for in parts, as Kubernetes admits of no pod; "" if none.
+    """Return which device or other extended resource has a fraction, which Kubernetes refuses; "" if none has.
 
     Raises `InputError` as `ResourceAmounts.from_quantities` does.
     """
@@ -356,7 +341,7 @@ def why_not_whole(quantities: Quantities) -> str:
 
 
 _LONGEST_SHOWN: Final = 80
-"""Of a name that is none; as many characters stand in messages."""
+"""Characters of an invalid name that a message shows."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -383,8 +368,8 @@ def effective_requests(spec: PodSpec) -> ResourceAmounts:
 
     The request is the sum of its containers and sidecars, or the need of its initialisation if that is more; replaced
     by pod-level requests, plus the overhead (`resource.PodRequests` of k8s.io/component-helpers). Each container's
-    request is rounded up on its own. A limit without a request is a request, as the API server makes it one in every
-    pod that it stores. Raises `InputError` that names the field.
+    request is rounded up on its own. A limit without a request is a request, as the API server stores it. Raises
+    `InputError` that names the field.
     """
     return _with_pod_level(spec, _of_containers(spec, _specified))
 
@@ -403,8 +388,8 @@ def is_best_effort(spec: PodSpec) -> bool:
 def occupied_requests(pod: Pod) -> ResourceAmounts:
     """Return the resources that a pod takes of a node now.
 
-    An in-place resize of its containers or of the pod as a whole is taken into account: where versions of Kubernetes
-    count differently, the most that one of them counts. Raises `InputError` that names the field.
+    An in-place resize of its containers or of the pod as a whole is taken into account (KEP-1287): where versions of
+    Kubernetes count differently, the largest of their counts. Raises `InputError` that names the field.
     """
     reported = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     statuses = {status.name: status for status in reported if status.resources or status.allocated_resources}
@@ -430,13 +415,13 @@ def occupied_requests(pod: Pod) -> ResourceAmounts:
 
 
 def is_resize_infeasible(pod: Pod) -> bool:
-    """Return whether the kubelet will never grant what a pod was resized to: it keeps what it has."""
+    """Return whether the kubelet will never grant a pod's resize, so that the pod keeps what it has."""
     pending = (condition for condition in pod.status.conditions if condition.type == _RESIZE_PENDING)
     return any(condition.reason == _INFEASIBLE for condition in pending)
 
 
 def readable_requests(pod: Pod) -> ResourceAmounts:
-    """Return the resources that a pod takes of a node now, none if they are unreadable."""
+    """Return what a pod takes of a node now; nothing if that cannot be read."""
     try:
         return occupied_requests(pod)
     except InputError:
@@ -465,14 +450,14 @@ def _of_containers(spec: PodSpec, request_of: Callable[[Container, str], Resourc
 
 def _with_pod_level(spec: PodSpec, requests: ResourceAmounts) -> ResourceAmounts:
     """Return requests with pod-level requests in place and the overhead added."""
-    pod_level = _asked_as_a_whole(spec, requests)
+    pod_level = _pod_level_requests(spec, requests)
     if pod_level:
         container_amounts = {name: amount for name, amount in requests.items() if name not in pod_level}
         requests = ResourceAmounts(container_amounts).plus(_amounts(pod_level, "spec.resources.requests"))
     return requests.plus(_amounts(spec.overhead, "spec.overhead")) if spec.overhead else requests
 
 
-def _asked_as_a_whole(spec: PodSpec, of_containers: ResourceAmounts) -> Quantities:
+def _pod_level_requests(spec: PodSpec, of_containers: ResourceAmounts) -> Quantities:
     """Return pod-level requests, by default pod-level limits that no container requests."""
     if spec.resources is None:
         return {}
@@ -485,7 +470,7 @@ def _asked_as_a_whole(spec: PodSpec, of_containers: ResourceAmounts) -> Quantiti
 
 
 def _actual_as_a_whole(pod: Pod) -> ResourceAmounts:
-    """Return the maximum of what a pod as a whole has and was granted, its overhead included."""
+    """Return the maximum of what a pod as a whole has and was granted, including its overhead."""
     status = pod.status
     actual = _amounts(status.resources.requests if status.resources else {}, "status.resources.requests")
     return actual.largest(_amounts(status.allocated_resources, "status.allocatedResources"))
@@ -494,28 +479,32 @@ def _actual_as_a_whole(pod: Pod) -> ResourceAmounts:
 def _with_actual_as_a_whole(
     spec: PodSpec, of_containers: ResourceAmounts, as_a_whole: ResourceAmounts, *, is_infeasible: bool
 ) -> ResourceAmounts:
-    """Return a pod's requests with what it has as a whole in place of, or beside, its containers', and the overhead."""
+    """Return a pod's requests where the kubelet reports resources of the pod as a whole, plus the overhead.
+
+    For a resource with a pod-level request, that and the reported amount replace the containers'. Without pod-level
+    fields in the spec, the larger of the containers' and the reported amount counts.
+    """
     overhead = _amounts(spec.overhead, "spec.overhead")
-    pod_level = _amounts(_asked_as_a_whole(spec, of_containers), "spec.resources.requests")
+    named = _pod_level_requests(spec, of_containers)
+    pod_level = _amounts(named, "spec.resources.requests")
     if spec.resources is None or not (spec.resources.requests or spec.resources.limits):
         return of_containers.largest(as_a_whole).plus(overhead)
     without_overhead = {name: max(0, amount - overhead.get(name)) for name, amount in as_a_whole.items()}
     actual = ResourceAmounts({name: amount for name, amount in without_overhead.items() if _is_pod_level(name)})
     asked = {name: amount for name, amount in pod_level.items() if not (is_infeasible and name in as_a_whole)}
-    named = _asked_as_a_whole(spec, of_containers)
     rest = ResourceAmounts({name: amount for name, amount in of_containers.items() if name not in named})
     return rest.largest(actual).largest(ResourceAmounts(asked)).plus(overhead)
 
 
 def _is_sidecar(container: Container) -> bool:
-    """Return whether an init container keeps running beside the others."""
+    """Return whether an init container keeps running beside the others (KEP-753)."""
     return container.restart_policy == "Always"
 
 
 def _is_pod_level(name: str) -> bool:
-    """Return whether a resource may be requested at pod level.
+    """Return whether a resource may be requested at pod level; others are ignored there.
 
-    Others are ignored there.
+    As `SupportedPodLevelResources` of k8s.io/component-helpers/resource (KEP-2837).
     """
     return name in {CPU, MEMORY} or name.startswith(HUGE_PAGES_PREFIX)
 

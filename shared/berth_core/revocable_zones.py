@@ -1,7 +1,7 @@
 """The RevocableZone contract (`berth.volcano.sh/v1alpha1`): nodes that are lent to Kubernetes by the clock.
 
-The names and the meaning come from Volcano's proposal for time division. A node belongs to the zone that its label
-`volcano.sh/revocable-zone` names.
+The names and the meaning come from Volcano's proposal for time division and its plugin `tdm`
+(pkg/scheduler/plugins/tdm/tdm.go). A node belongs to the zone that its label `volcano.sh/revocable-zone` names.
 """
 
 from collections import defaultdict
@@ -27,7 +27,6 @@ from berth_core.pod_groups import volcano_group_of
 from berth_core.reservations import Condition, Reservation, ReservationTask
 from berth_core.unreadable import read_or_stand_in
 
-_MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _LONGEST_GRACE_SECONDS: Final = 600
 
 
@@ -134,7 +133,6 @@ class RevocableZone(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def key(self) -> str:
-        """Return the name, for people."""
         return self.metadata.name
 
     def condition(self, type_: ZoneCondition) -> Condition | None:
@@ -172,14 +170,14 @@ def says_preemptable(metadata: ObjectMeta) -> bool:
 
 
 def preemptable_groups(groups: Iterable[ObjectMeta]) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the groups that say so."""
+    """Return namespace and name of the preemptable groups."""
     return frozenset((meta.namespace, meta.name) for meta in groups if says_preemptable(meta))
 
 
 def is_preemptable(pod: Pod, groups: Collection[tuple[str, str]]) -> bool:
-    """Return whether a pod may use lent nodes: it says that it may be preempted, or one of these groups is its own.
+    """Return whether a pod may use lent nodes: it says that it may be preempted, or its group is one of these.
 
-    The label is the operator's, which has asked already.
+    `PREEMPTABLE_LABEL` is set by the operator, which has asked the group already.
     """
     if says_preemptable(pod.metadata) or PREEMPTABLE_LABEL in pod.metadata.labels:
         return True
@@ -189,7 +187,7 @@ def is_preemptable(pod: Pod, groups: Collection[tuple[str, str]]) -> bool:
 def is_place_of_preemptable(reservation: Reservation, task: ReservationTask) -> bool:
     """Return whether a place is for a preemptable pod that a plan moves, so that open lent nodes let it in.
 
-    Whoever could claim that of a pod could as well make the pod preemptable.
+    This grants nothing new: a user who can forge it can as well make a pod preemptable.
     """
     is_move = bool(reservation.plan) and MOVE_ANNOTATION in reservation.metadata.annotations
     return is_move and says_preemptable(task.template.metadata)
@@ -202,8 +200,8 @@ def has_to_leave(pod: Pod, own_namespace: str = "") -> bool:
     """
     meta = pod.metadata
     is_fence = STANDING_FENCE_LABEL in meta.labels and own_namespace in {"", meta.namespace}
-    is_daemon = DAEMON_POD_LABEL in meta.labels or (pod.controller is not None and pod.controller.kind == "DaemonSet")
-    return not (is_fence or is_daemon or _MIRROR_ANNOTATION in meta.annotations or pod.is_terminal)
+    is_daemon = DAEMON_POD_LABEL in meta.labels or pod.is_daemon
+    return not (is_fence or is_daemon or pod.is_mirror or pod.is_terminal)
 
 
 def may_lose_its_place(pod: Pod, groups: Collection[tuple[str, str]]) -> bool:
@@ -215,7 +213,10 @@ def may_lose_its_place(pod: Pod, groups: Collection[tuple[str, str]]) -> bool:
 
 
 def closed_lent_nodes(nodes: Iterable[Node], pods: Iterable[Pod], namespace: str) -> dict[str, Pod]:
-    """Return the lent nodes that are closed, each with its fence in Berth's namespace: others prove nothing."""
+    """Return the lent nodes that are closed, each with its fence in Berth's namespace.
+
+    Fences elsewhere count for nothing, because any user could make them.
+    """
     lent_nodes = {node.metadata.name for node in nodes if REVOCABLE_ZONE_LABEL in node.metadata.labels}
     return {name: fence for name, fence in closed_fences(pods, namespace).items() if name in lent_nodes}
 
@@ -231,9 +232,9 @@ def closed_fences(pods: Iterable[Pod], namespace: str) -> dict[str, Pod]:
 
 
 def job_of(pod: Pod) -> str:
-    """Return what a pod's job is called: its group, else its controller, else the pod.
+    """Return the name of a pod's job: its group, else its controller, else the pod.
 
-    The namespace comes first: any user may name the controller of another's pods as that of their own.
+    The namespace comes first, because any user can write another's controller into a pod's owner references.
     """
     uid = pod.controller.uid if pod.controller is not None else pod.metadata.uid
     return f"{pod.metadata.namespace}/{volcano_group_of(pod) or uid}"
@@ -242,10 +243,10 @@ def job_of(pod: Pod) -> str:
 def time_to_leave(
     pods: Iterable[Pod], period: timedelta, groups: Mapping[tuple[str, str], ObjectMeta] | None = None
 ) -> timedelta:
-    """Return how long pods need to leave, by the budgets of their jobs: one of a job in each period by default.
+    """Return how long pods need to leave by the budgets of their jobs; by default one pod of a job in each period.
 
-    No pods need no time. A period is added, as a run may begin that much later, or be refused once. `groups` are by
-    namespace and name.
+    No pods need no time. A period is added, because a run may begin that much later, or be refused once. `groups` are
+    by namespace and name.
     """
     known_groups = groups or {}
     jobs: defaultdict[str, list[Pod]] = defaultdict(list)
@@ -267,15 +268,18 @@ def group_key(pod: Pod) -> tuple[str, str]:
 
 
 def _at_once(members: list[Pod], group: ObjectMeta | None) -> int:
-    """Return how many pods of a job may leave in one period, as if the others of it were all there."""
-    most_at_once = budget_of(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
-    if most_at_once is None and (least := budget_of(JDB_MIN_AVAILABLE_ANNOTATION, members, group)) is not None:
-        most_at_once = len(members) - least
-    return max(1, most_at_once or 0)
+    """Return how many pods of a job may leave in one period, assuming that its other pods all run.
+
+    As `getMaxPodEvictNum` of Volcano's plugin `tdm`, but at least one.
+    """
+    at_once = budget_of(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
+    if at_once is None and (available := budget_of(JDB_MIN_AVAILABLE_ANNOTATION, members, group)) is not None:
+        at_once = len(members) - available
+    return max(1, at_once or 0)
 
 
 def budget_of(key: str, members: Sequence[Pod], group: ObjectMeta | None) -> int | None:
-    """Return the budget of a job that an annotation of its pods or their group has, None for none that can be read."""
+    """Return the budget in an annotation of a job's pods or their group, None without a readable one."""
     for meta in (members[0].metadata, group):
         if meta is not None and key in meta.annotations:
             return share_of(meta.annotations[key], len(members))
@@ -283,7 +287,7 @@ def budget_of(key: str, members: Sequence[Pod], group: ObjectMeta | None) -> int
 
 
 def share_of(text: str, total: int) -> int | None:
-    """Return a number or a percentage of a total, rounded up as Volcano does; None for what is neither."""
+    """Return a number, or a percentage of a total rounded up as Volcano's `tdm` rounds it; None for anything else."""
     number = text.strip().removesuffix("%")
     if not number.isascii() or not number.isdigit() or len(number) > 9:  # noqa: PLR2004 - more is no count
         return None

@@ -1,7 +1,4 @@
-"""Schedules by the wall clock of a time zone: cron lines, reservation windows, lent nodes.
-
-Imported only where it is needed, because it brings croniter.
-"""
+"""Schedules by the wall clock of a time zone: cron lines, reservation windows, lent nodes."""
 
 import re
 from collections.abc import Iterator
@@ -23,18 +20,18 @@ _FIELDS: Final = 5
 _EXPECTED_LINE: Final = (
     "a cron line of five fields, minute, hour, day of the month, month and day of the week, such as 0 2 * * *"
 )
-_CHANCE: Final = re.compile(r"(?i)(^|[\s,])[hr]($|[\s,(/])")
-"""Fields that croniter would fill by a hash or by chance, differently after every start."""
+_RANDOM_FIELD: Final = re.compile(r"(?i)(^|[\s,])[hr]($|[\s,(/])")
+"""Fields that croniter would fill by a hash or at random, differently after every start."""
 
-_NEVER: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - wall-clock time; where the search for any date at all begins
+_SEARCH_START: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - wall-clock time
 
 
 @dataclass(frozen=True)
 class CronSchedule:
     """A cron line over the wall clock of a time zone.
 
-    A wall-clock time that comes twice, at the end of summer time, counts at its first coming; one that is left out, at
-    its beginning, counts at the moment at which the clock is put forward. So every time of the line counts once.
+    A wall-clock time that comes twice, when summer time ends, counts the first time; a time that is skipped, when
+    summer time begins, counts at the moment when the clock is put forward. So every time of the line counts once.
     """
 
     line: str
@@ -42,15 +39,12 @@ class CronSchedule:
 
     @classmethod
     def parse(cls, line: str, time_zone: str = "") -> "CronSchedule":
-        """Return the schedule of a line.
-
-        Raises `InputError` with the field `cron` or `timeZone`.
-        """
+        """Parse a cron line; raises `InputError` with the field `cron` or `timeZone`."""
         schedule = cls(" ".join(line.split()), _read_zone(time_zone))
-        if len(line.split()) != _FIELDS or _CHANCE.search(line):
+        if len(line.split()) != _FIELDS or _RANDOM_FIELD.search(line):
             raise InputError("cron", line, _EXPECTED_LINE)
         try:
-            croniter(schedule.line, _NEVER).get_next(datetime)
+            croniter(schedule.line, _SEARCH_START).get_next(datetime)
         except CroniterBadDateError as error:
             raise InputError("cron", line, "a day that there is in one of the months: this one never comes") from error
         except (CroniterError, ValueError, KeyError, IndexError) as error:
@@ -59,12 +53,10 @@ class CronSchedule:
 
     @property
     def reason(self) -> ScheduledReason:
-        """Return what kind of schedule this is."""
         return ScheduledReason.CRON
 
     @cached_property
     def text(self) -> str:
-        """Return the schedule in words."""
         return f"cron {self.line} in {self.zone.key}"
 
     def next_after(self, instant: datetime) -> datetime:
@@ -81,7 +73,7 @@ class CronSchedule:
     def _following(self, instant: datetime) -> tuple[datetime, datetime]:
         """Return wall-clock time and instant of the first time after `instant`.
 
-        Later wall-clock times never count earlier, so the first that counts late enough is the one.
+        Instants are in the order of their wall-clock times, so the first late enough is the answer.
         """
         wall_time = instant.astimezone(self.zone).replace(tzinfo=None)
         times = croniter(self.line, wall_time)
@@ -93,10 +85,7 @@ class CronSchedule:
 
 
 def _read_zone(name: str) -> ZoneInfo:
-    """Return a time zone, UTC for "".
-
-    Raises `InputError` with the field `timeZone`.
-    """
+    """Return a time zone, UTC for ""; raises `InputError` with the field `timeZone`."""
     try:
         return ZoneInfo(name or "UTC")
     except (OSError, ValueError, LookupError) as error:
@@ -105,7 +94,11 @@ def _read_zone(name: str) -> ZoneInfo:
 
 
 def _instant_of(wall: datetime, zone: ZoneInfo) -> datetime:
-    """Return the one instant at which a wall-clock time counts."""
+    """Return the one instant at which a wall-clock time counts.
+
+    With `fold=0` a time that comes twice is its first coming. A skipped time does not come back from UTC as it was;
+    `fold=0` and `fold=1` then give instants after and before the gap (PEP 495).
+    """
     instant = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if instant.astimezone(zone).replace(tzinfo=None) == wall:
         return instant
@@ -113,9 +106,9 @@ def _instant_of(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _end_of_gap(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """Return the second at which a zone's clock is put forward.
+    """Return the second at which a zone's clock is put forward, by bisection between instants around it.
 
-    It is a whole second between the two instants.
+    zoneinfo does not show its transitions.
     """
     old = before.astimezone(zone).utcoffset()
     while after - before > timedelta(seconds=1):
@@ -188,7 +181,10 @@ class WindowSchedule:
         return Occurrence(start=start, end=self._end_of(start), reserve_at=start - self.lead)
 
     def _end_of(self, start: datetime) -> datetime:
-        """Return the end; without the wall-clock time of the end, the length decides."""
+        """Return the end of the occurrence.
+
+        An end by the wall clock that a change of summer time puts before the start is ignored.
+        """
         if self.start_hour is not None:
             wall_time = start.astimezone(self.starts.zone).replace(tzinfo=None)
             wall_start = wall_time.replace(hour=self.start_hour, minute=self._minute, second=0, microsecond=0)
@@ -211,7 +207,7 @@ def _read_starts(line: str, time_zone: str) -> CronSchedule:
 
 
 def _read_hours(line: str, first: int, last: int) -> timedelta:
-    """Return the hours from one hour of the day to another; the later may be on the next day."""
+    """Return the hours from one hour of the day to another, which may be on the next day."""
     if first >= _HOURS_OF_A_DAY or last > _HOURS_OF_A_DAY or first == last:
         raise InputError("schedule", line, "two different hours, as in 0 3 - 4 * * *")
     return timedelta(hours=(last - first) % _HOURS_OF_A_DAY or _HOURS_OF_A_DAY)
@@ -275,11 +271,11 @@ class ZoneSchedule:
         return next((opening for opening in self._openings(now) if opening.start > now), None)
 
     def ends(self, opening: Opening, now: datetime) -> bool:
-        """Return whether an opening ends as far ahead as is looked."""
+        """Return whether an opening ends within the days that are looked ahead."""
         return opening.end - now < timedelta(days=_DAYS_AHEAD - 1)
 
     def _openings(self, now: datetime) -> list[Opening]:
-        """Return the openings around an instant, in order and apart."""
+        """Return the openings around an instant in order; those that overlap or meet are merged."""
         today = now.astimezone(self.zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
         days = (today + timedelta(days=ahead) for ahead in range(-_DAYS_BEFORE, _DAYS_AHEAD))
         openings: list[Opening] = []

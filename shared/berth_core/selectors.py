@@ -1,6 +1,6 @@
 """Selectors, affinities and tolerations, evaluated as kube-scheduler does.
 
-Unknown operators and invalid numbers do not match: a pod should rather stay. An expression of which no selector can be
+Unknown operators and invalid numbers do not match: in doubt a pod stays. An expression of which no selector can be
 built, such as one with a value that no label can have, makes its whole term or selector match nothing, whatever its
 operator is (`labels.NewRequirement` of k8s.io/apimachinery).
 """
@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from berth_core.errors import InputError
+from berth_core.names import is_label_value, is_qualified_name
 from berth_core.objects import (
     Affinity,
     LabelSelector,
@@ -26,19 +27,12 @@ _NAME_FIELD: Final = "metadata.name"
 _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {"Gt": int.__gt__, "Lt": int.__lt__}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}")
 _INT64: Final = 1 << 63
-_LABEL_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-"""The name in a label's key, or a label's value that is not empty."""
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
-_LONGEST_SUBDOMAIN: Final = 253
-_ENDING: Final = "NoExecute"
-_KEEPING_OFF: Final = frozenset({"NoSchedule", _ENDING})
+_NO_EXECUTE: Final = "NoExecute"
+_BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", _NO_EXECUTE})
 
 
 def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Return whether labels satisfy a selector.
-
-    None selects nothing, an empty selector everything.
-    """
+    """Return whether labels satisfy a selector; None selects nothing, an empty selector everything."""
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
@@ -73,10 +67,7 @@ def why_invalid_selectors(spec: PodSpec) -> str:
 @lru_cache(maxsize=1 << 14)
 def is_valid(requirement: LabelSelectorRequirement) -> bool:
     """Return whether Kubernetes can build a selector of an expression."""
-    prefix, has_prefix, name = requirement.key.rpartition("/")
-    if has_prefix and (len(prefix) > _LONGEST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(prefix)):
-        return False
-    if not _LABEL_NAME.fullmatch(name) or not all(map(_is_label_value, requirement.values)):
+    if not is_qualified_name(requirement.key) or not all(map(is_label_value, requirement.values)):
         return False
     match requirement.operator:
         case "In" | "NotIn":
@@ -102,12 +93,8 @@ def _is_valid_selector(selector: LabelSelector | None) -> bool:
     )
 
 
-def _is_label_value(text: str) -> bool:
-    return not text or _LABEL_NAME.fullmatch(text) is not None
-
-
 def _integer(text: str) -> int | None:
-    """Return a number of 64 bits, as Go's `strconv.ParseInt` reads it."""
+    """Return a number of 64 bits as Go's `strconv.ParseInt` reads it, None for anything else."""
     number = int(text) if _INTEGER.fullmatch(text) else _INT64
     return number if -_INT64 <= number < _INT64 else None
 
@@ -123,18 +110,12 @@ def matches_node_affinity(spec: PodSpec, node: Node) -> bool:
 
 
 def matches_any_term(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
-    """Return whether a node satisfies one of the terms.
-
-    No terms match no node.
-    """
+    """Return whether a node satisfies one of the terms; without terms no node does."""
     return any(matches_term(term, node) for term in terms)
 
 
 def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
-    """Return whether a node satisfies a whole term.
-
-    An empty term matches no node.
-    """
+    """Return whether a node satisfies a whole term; an empty term matches no node."""
     if not term.match_expressions and not term.match_fields:
         return False
     return all(holds(requirement, node.metadata.labels) for requirement in term.match_expressions) and all(
@@ -143,14 +124,13 @@ def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Return whether one of the tolerations tolerates a taint."""
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
 def untolerated_taint(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> Taint | None:
     """Return the first untolerated taint that keeps a pod off, else None."""
     return next(
-        (taint for taint in taints if taint.effect in _KEEPING_OFF and not tolerates(tolerations, taint)),
+        (taint for taint in taints if taint.effect in _BLOCKING_EFFECTS and not tolerates(tolerations, taint)),
         None,
     )
 
@@ -158,12 +138,12 @@ def untolerated_taint(tolerations: tuple[Toleration, ...], taints: Iterable[Tain
 def ending_taint(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> tuple[Taint, int] | None:
     """Return the taint that ends a pod soonest, and after how many seconds; None if the pod may stay.
 
-    As the taint manager counts: of the tolerations of a taint the first decides, and a pod that does not tolerate one
-    ends at once. A scheduler places the pod there all the same where it tolerates the taint for some seconds.
+    Counted as by pkg/controller/tainteviction of Kubernetes: the first toleration that matches a taint decides, and a
+    pod without one ends at once. A scheduler still places the pod there if it tolerates the taint for some seconds.
     """
     ends: list[tuple[int, Taint]] = []
     for taint in taints:
-        if taint.effect != _ENDING:
+        if taint.effect != _NO_EXECUTE:
             continue
         first = next((toleration for toleration in tolerations if _tolerates(toleration, taint)), None)
         if first is None:
@@ -175,7 +155,11 @@ def ending_taint(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> 
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return whether a toleration tolerates a taint; numeric operators count as no."""
+    """Return whether a toleration tolerates a taint.
+
+    The numeric operators Gt and Lt count as no: they are alpha, and a cluster without them stores no such pod (feature
+    gate TaintTolerationComparisonOperators).
+    """
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -190,10 +174,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """Return whether labels satisfy an expression.
-
-    A missing label satisfies NotIn and DoesNotExist.
-    """
+    """Return whether labels satisfy an expression; a missing label satisfies NotIn and DoesNotExist."""
     return _is_satisfied(requirement, labels) and is_valid(requirement)
 
 
@@ -214,10 +195,7 @@ def _is_satisfied(requirement: LabelSelectorRequirement, labels: Mapping[str, st
 
 
 def _compares(label_value: str | None, requirement: LabelSelectorRequirement) -> bool:
-    """Return whether a label is greater or less than the value.
-
-    Both must be integers of 64 bits.
-    """
+    """Return whether a label is greater or less than the value; both must be 64-bit integers."""
     compare = _COMPARISONS.get(requirement.operator)
     if compare is None or label_value is None or len(requirement.values) != 1:
         return False
@@ -228,7 +206,7 @@ def _compares(label_value: str | None, requirement: LabelSelectorRequirement) ->
 def _holds_for_field(requirement: LabelSelectorRequirement, node: Node) -> bool:
     """Return whether a node satisfies a field expression.
 
-    The expression is about the name, with In or NotIn and one value; no node satisfies any other.
+    Only expressions about the name, with In or NotIn and one value, can be satisfied.
     """
     if requirement.key != _NAME_FIELD or len(requirement.values) != 1:
         return False
@@ -255,10 +233,7 @@ _WITHOUT_VALUES: Final = frozenset({"Exists", "DoesNotExist"})
 
 
 def parse_selector(text: object) -> LabelSelector:
-    """Parse a selector, an empty one for "".
-
-    Raises `InputError` with the field `selector`.
-    """
+    """Parse a selector, an empty one for ""; raises `InputError` with the field `selector`."""
     if not isinstance(text, str):
         raise InputError("selector", text, _EXPECTED)
     return LabelSelector(match_expressions=tuple(_requirements(text)))
@@ -298,15 +273,15 @@ def _requirements(text: str) -> Iterator[LabelSelectorRequirement]:
         position = match.end()
 
 
-def _requirement(found: re.Match[str]) -> LabelSelectorRequirement:
-    if found["none"]:
-        return LabelSelectorRequirement(key=found["absent"], operator="DoesNotExist")
-    if found["sign"]:
-        return LabelSelectorRequirement(key=found["key"], operator=_OPERATORS[found["sign"]], values=(found["value"],))
-    if found["word"]:
-        values = tuple(value.strip() for value in found[7].split(","))
-        return LabelSelectorRequirement(key=found["key"], operator=_OPERATORS[found["word"]], values=values)
-    return LabelSelectorRequirement(key=found["key"], operator="Exists")
+def _requirement(match: re.Match[str]) -> LabelSelectorRequirement:
+    if match["none"]:
+        return LabelSelectorRequirement(key=match["absent"], operator="DoesNotExist")
+    if match["sign"]:
+        return LabelSelectorRequirement(key=match["key"], operator=_OPERATORS[match["sign"]], values=(match["value"],))
+    if match["word"]:
+        values = tuple(value.strip() for value in match[7].split(","))
+        return LabelSelectorRequirement(key=match["key"], operator=_OPERATORS[match["word"]], values=values)
+    return LabelSelectorRequirement(key=match["key"], operator="Exists")
 
 
 def _read_requirement(field: str, raw: Any) -> LabelSelectorRequirement:  # noqa: ANN401 - a part of unread input
@@ -317,18 +292,18 @@ def _read_requirement(field: str, raw: Any) -> LabelSelectorRequirement:  # noqa
         raise InputError(f"{field}.key", key, "the key of a label")
     if operator not in _WITH_VALUES | _WITHOUT_VALUES:
         raise InputError(f"{field}.operator", operator, "In, NotIn, Exists or DoesNotExist")
-    texts = isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
-    if not texts or bool(values) != (operator in _WITH_VALUES):
+    are_texts = isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
+    if not are_texts or bool(values) != (operator in _WITH_VALUES):
         expected = "a list of texts" if operator in _WITH_VALUES else f"nothing with {operator}"
         raise InputError(f"{field}.values", values, expected)
     return LabelSelectorRequirement(key=key, operator=operator, values=tuple(values))
 
 
-def _format_requirement(one: LabelSelectorRequirement) -> str:
-    match one.operator:
+def _format_requirement(requirement: LabelSelectorRequirement) -> str:
+    match requirement.operator:
         case "Exists":
-            return one.key
+            return requirement.key
         case "DoesNotExist":
-            return f"!{one.key}"
+            return f"!{requirement.key}"
         case _:
-            return f"{one.key} {one.operator.lower()} ({','.join(one.values)})"
+            return f"{requirement.key} {requirement.operator.lower()} ({','.join(requirement.values)})"

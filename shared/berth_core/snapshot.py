@@ -1,7 +1,4 @@
-"""Snapshot of the cluster: the objects that Berth plans on.
-
-It is immutable and sorted.
-"""
+"""A snapshot of the cluster, immutable and sorted: the objects that Berth plans on."""
 
 import re
 from collections import defaultdict
@@ -71,7 +68,7 @@ from berth_core.unreadable import mark, readable_body, stand_in, why_unreadable,
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectKind:
-    """A kind of objects that Berth knows nothing of, and that a plugin reads all the same."""
+    """A kind that Berth itself does not read, for plugins."""
 
     group: str
     version: str
@@ -148,9 +145,9 @@ _SAYING_THEIR_KIND: Final = (Workload, PodGroup, QueueObject)
 """Types of several kinds or groups, which carry their kind themselves."""
 _KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ not in _SAYING_THEIR_KIND}
 _DECODERS: Final = {kind: Decoder(type_) for kind, type_ in _TYPES.items()}
-_AT_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_AT_PATH: Final = re.compile(r"(?P<complaint>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _STAND_INS: Final = (Node, Pod, Reservation, QueueObject, GatedQueue, LocalQueue)
-"""What is readable of these is planned on; an object of another kind that cannot be read says nothing."""
+"""Kinds of which the readable part is planned on; an unreadable object of another kind is left out."""
 _LIST_LEVELS: Final = 2
 """How much deeper an object is nested in a List."""
 _LONGEST_WHY: Final = 300
@@ -160,10 +157,7 @@ _WRONG_TYPE: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`
 
 
 class _Name(ApiStruct, frozen=True, kw_only=True):
-    """Name of an object, and the reason if it is unreadable.
-
-    The reason dates from when the file was written.
-    """
+    """Name of an object, and the reason if it was unreadable when the file was written."""
 
     namespace: str = ""
     name: str = ""
@@ -220,7 +214,8 @@ class DecodedList:
 def decode_list(raw: bytes) -> DecodedList:
     """Return the objects of a List.
 
-    Kinds that Berth does not read are left out. Raises `InputError` with the file's fault, or the object and the field.
+    Kinds that Berth does not read are left out. Raises `InputError` with the fault of the file, or with the object and
+    the field.
     """
     listed = _decode_outside(raw)
     if listed.kind != "List" or listed.api_version != "v1":
@@ -268,28 +263,28 @@ def encode_items(items: Iterable[Mapping[str, Any]]) -> bytes:
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(items)})
 
 
-def kind_of(one: Listed) -> tuple[str, str]:
+def kind_of(obj: Listed) -> tuple[str, str]:
     """Return an object's `apiVersion` and `kind`."""
-    return (one.api_version, one.kind) if isinstance(one, _SAYING_THEIR_KIND) else _KINDS[type(one)]
+    return (obj.api_version, obj.kind) if isinstance(obj, _SAYING_THEIR_KIND) else _KINDS[type(obj)]
 
 
-def name_of(one: Listed) -> str:
+def name_of(obj: Listed) -> str:
     """Return an object's kind and name, for people."""
-    return _title(kind_of(one)[1], one.metadata.namespace, one.metadata.name)
+    return _title(kind_of(obj)[1], obj.metadata.namespace, obj.metadata.name)
 
 
 def describe_unreadable(unreadable: Listed) -> str:
-    """Return that an object cannot be read, and what is wrong with it; only the start of that, if it is long."""
+    """Return that an object cannot be read, and why; a long reason is cut."""
     why = unreadable.metadata.unreadable
     return f"{name_of(unreadable)} cannot be read: {why if len(why) <= _LONGEST_WHY else f'{why[:_LONGEST_WHY]}…'}"
 
 
-def _with_kind(one: Listed) -> dict[str, Any]:
+def _with_kind(obj: Listed) -> dict[str, Any]:
     """Return an object in builtins, with its apiVersion and kind."""
-    body: dict[str, Any] = msgspec.to_builtins(one)
-    if isinstance(one, _SAYING_THEIR_KIND):
+    body: dict[str, Any] = msgspec.to_builtins(obj)
+    if isinstance(obj, _SAYING_THEIR_KIND):
         return body
-    api_version, kind = kind_of(one)
+    api_version, kind = kind_of(obj)
     return {"apiVersion": api_version, "kind": kind, **body}
 
 
@@ -333,10 +328,7 @@ def _decode_head(raw: msgspec.Raw) -> _Head:
 
 
 def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed:
-    """Return an object of a known type, or its stand-in.
-
-    A stand-in replaces an object that cannot be read.
-    """
+    """Return an object of a known type, or its stand-in if it cannot be read."""
     why = head.metadata.unreadable
     if not why and (is_cut(raw) or has_cut_integer(raw) or _may_be_too_deep(raw)):
         why = why_unreadable(readable_body(raw), None)
@@ -350,18 +342,15 @@ def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed:
 
 
 def _may_be_too_deep(raw: msgspec.Raw) -> bool:
-    """Return whether an object may be nested too deeply.
-
-    It has enough brackets for that; few have.
-    """
+    """Return whether an object has enough brackets to be nested too deeply; few have."""
     text = bytes(raw)
     return text.count(b"{") + text.count(b"[") > MAX_DEPTH
 
 
 def _misfit(place: str, error: msgspec.ValidationError) -> InputError:
-    """Return a field of the wrong type as an InputError."""
+    """Return the error of a field with the wrong type as an `InputError`."""
     parts = _AT_PATH.fullmatch(str(error))
-    complaint, path = (parts["what"], parts["path"]) if parts else (str(error), None)
+    complaint, path = (parts["complaint"], parts["path"]) if parts else (str(error), None)
     field = f"{place}: {path}" if path else place
     if types := _WRONG_TYPE.fullmatch(complaint):
         return InputError(field, None, f"{types['expected']}", said=f"of JSON type {types['got']}")
@@ -376,7 +365,7 @@ def _title(kind: str, namespace: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SurgeObjects:
-    """What a List has of the objects that decide which pods can surge, as it has them."""
+    """The objects of a List that decide which pods can surge, undecoded."""
 
     by_kind: Mapping[str, tuple[dict[str, Any], ...]]
     lacking: tuple[SnapshotKind, ...]
@@ -384,7 +373,7 @@ class SurgeObjects:
 
     @classmethod
     def from_json(cls, raw: bytes, stated: Iterable[SnapshotKind] = ()) -> "SurgeObjects":
-        """Decode a List that `Snapshot.from_json` has read; `stated` as there."""
+        """Decode a List that `Snapshot.from_json` has read; `stated` has the same meaning there."""
         listed, bodies_by_kind = _decode_outside(raw), defaultdict[str, list[dict[str, Any]]](list)
         present = set()
         for item in listed.items or ():
@@ -423,8 +412,8 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
 class Snapshot:
     """All objects that Berth reads.
 
-    Each tuple is sorted by kind, namespace and name. `nodes` and `pods` are the whole cluster's; missing objects of
-    other kinds count as absent. `missing` names the kinds for which that is a guess.
+    Each tuple is sorted by kind, namespace and name. `nodes` and `pods` are the whole cluster's; objects of other kinds
+    that are not there count as absent. `missing` names the kinds for which that is a guess.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -452,10 +441,10 @@ class Snapshot:
     unread: tuple[SnapshotKind, ...] = ()
     """Kinds that plans depend on only if they are asked about queues, and that were not read."""
     stated: frozenset[SnapshotKind] = field(default=frozenset(), compare=False)
-    """Kinds of which the reader of a file was told that it holds all there are, even if it holds none."""
+    """Kinds that a file holds completely, even without objects, as its reader said."""
     unreadable: tuple[Listed, ...] = ()
-    """Objects that cannot be read, and are left out elsewhere; of a Node, Pod, Reservation or queue what can be read
-    stands there."""
+    """Objects that cannot be read and are left out elsewhere. Nodes, Pods, Reservations and queues stay in their own
+    fields, with what can be read of them."""
     own_namespace: str = DEFAULT_NAMESPACE
     """Berth's own, whose pods are in no queue."""
     beside: Mapping[str, tuple[RawObject, ...]] = field(default_factory=dict)
@@ -468,7 +457,7 @@ class Snapshot:
     """When these were read, in a snapshot from a file that says so: their age does not grow with that of the file."""
 
     def __post_init__(self) -> None:
-        """Sort every tuple, and sort out what cannot be read."""
+        """Sort every tuple, and set unreadable objects apart."""
         unreadable = [*self.unreadable]
         for type_, name in _FIELDS.items():
             objects: tuple[Listed, ...] = getattr(self, name)
@@ -486,7 +475,6 @@ class Snapshot:
 
     @classmethod
     def empty(cls) -> "Snapshot":
-        """Return a cluster without anything."""
         return cls()
 
     @classmethod
@@ -504,8 +492,8 @@ class Snapshot:
     def from_json(cls, raw: bytes, stated: Iterable[SnapshotKind] = ()) -> "Snapshot":
         """Decode a `v1` List in JSON.
 
-        Kinds that Berth does not read are skipped. Kinds that are `stated`, by the caller or in the file, are complete.
-        Raises `InputError` with the object, the field and what would be right.
+        Kinds that Berth does not read are skipped. Kinds that the caller or the file states are complete even without
+        objects. Raises `InputError` with the object, the field and what would be right.
         """
         sorted_out: dict[str, list[Listed]] = {}
         listed = decode_list(raw)
@@ -524,10 +512,7 @@ class Snapshot:
         return snapshot
 
     def to_json(self) -> bytes:
-        """Return the `v1` List in JSON that `from_json` reads.
-
-        Equal snapshots give equal bytes.
-        """
+        """Return the `v1` List in JSON that `from_json` reads; equal snapshots give equal bytes."""
         held = (kind for kind in SnapshotKind if kind not in {*self.missing, *self.unread, *ONLY_FOR_SURGES})
         objects = (listed for name in (*_FIELDS.values(), "unreadable") for listed in getattr(self, name))
         return encode_list(objects, held, self.beside, self.read_at)
@@ -549,10 +534,7 @@ class Snapshot:
 
     @cached_property
     def requests(self) -> Mapping[str, ResourceAmounts]:
-        """Return each pod's resource requests by its key.
-
-        Raises `InputError`.
-        """
+        """Return each pod's resource requests by its key; raises `InputError`."""
         return {pod.key: _requests(pod) for pod in self.pods}
 
     @cached_property
@@ -562,7 +544,7 @@ class Snapshot:
 
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
-        """Return the queues of Volcano and Berth by name; of Berth's without guarantees that do not count."""
+        """Return the queues of Volcano and Berth by name; guarantees of Berth's that do not count are left out."""
         total = ResourceAmounts.total(self.offered_to_queues.values())
         own = (queue.counted(total) for queue in self.gated_queues)
         if SnapshotKind.NAMESPACES in self.unread:
@@ -571,21 +553,22 @@ class Snapshot:
 
     @cached_property
     def offered_to_queues(self) -> Mapping[str, ResourceAmounts]:
-        """Return by node what percentages of Berth's queues are a part of; their pods on other nodes do not count."""
+        """Return by node the amounts of which Berth's queues have percentages.
+
+        Pods of queues on other nodes do not count.
+        """
         return offered_to_queues(self.nodes)
 
     @cached_property
     def nodes_by_name(self) -> Mapping[str, Node]:
-        """Return the nodes by name."""
         return {node.metadata.name: node for node in self.nodes}
 
     def pods_on(self, node_name: str) -> tuple[Pod, ...]:
-        """Return the pods bound to a node and not ended."""
+        """Return the pods that are bound to a node and have not ended."""
         return self._pods_by_node.get(node_name, ())
 
     @cached_property
     def _pods_by_node(self) -> Mapping[str, tuple[Pod, ...]]:
-        """Return the pods that hold a part of each node."""
         pods_by_node: dict[str, list[Pod]] = {}
         for pod in self.pods:
             if pod.spec.node_name and not pod.is_terminal:
@@ -593,17 +576,16 @@ class Snapshot:
         return {name: tuple(pods) for name, pods in pods_by_node.items()}
 
 
-def _identity(one: Listed) -> tuple[str, str, str]:
-    """Return an object's key within its tuple."""
-    return (_kind_within(one), one.metadata.namespace, one.metadata.name)
+def _identity(obj: Listed) -> tuple[str, str, str]:
+    return (_kind_within(obj), obj.metadata.namespace, obj.metadata.name)
 
 
 def _placed_by_address(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[Pod, ...]:
-    """Return pods, of which those whose node's name cannot be read are on the node whose address they report.
+    """Return pods; those whose node name cannot be read are put on the node whose address they report.
 
-    No API server holds a pod without a name of its node that is a text, so that only what stands between can spoil it.
-    A pod that reports no address, or one that several nodes have, is on no node: that costs no move, because a move
-    begins only once a scheduler, which knows the pod, has found room for a placeholder.
+    The API server stores only text as a node name, so a name is spoilt by what stands in between. A pod that reports no
+    address, or one that several nodes have, is on no node. That costs no move: a move begins only once a scheduler,
+    which knows the pod, has found room for a placeholder.
     """
     nodes_by_address: dict[str, set[str]] = {}
     for node in nodes:
@@ -622,19 +604,19 @@ def _placed(pod: Pod, named: Mapping[str, Collection[str]]) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=name))
 
 
-def _kind_and_identity(one: Listed) -> tuple[str, str, str, str, str]:
-    return (*kind_of(one), *_identity(one))
+def _kind_and_identity(obj: Listed) -> tuple[str, str, str, str, str]:
+    return (*kind_of(obj), *_identity(obj))
 
 
-def _kind_within(one: Listed) -> str:
+def _kind_within(obj: Listed) -> str:
     """Return what distinguishes objects of the same type and name."""
-    match one:
-        case Pod():  # of which there are most
+    match obj:
+        case Pod():  # first, because a snapshot has more pods than anything else
             return ""
         case Workload():
-            return one.kind
+            return obj.kind
         case PodGroup() | QueueObject():
-            return one.api_group
+            return obj.api_group
         case _:
             return ""
 

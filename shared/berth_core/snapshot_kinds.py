@@ -20,10 +20,7 @@ EVERYTHING: Final = "all"
 
 
 class SnapshotKind(StrEnum):
-    """A kind of objects that plans depend on.
-
-    The value is its name for `kubectl get`.
-    """
+    """A kind of objects that plans depend on; the value is its name for `kubectl get`."""
 
     NODES = "nodes"
     PODS = "pods"
@@ -196,7 +193,7 @@ _CLUSTERS_MAY_LACK: Final = frozenset(
 
 
 def parse_kinds(text: str) -> frozenset[SnapshotKind]:
-    """Return the kinds of a list with commas, or all; raises `InputError`."""
+    """Return the kinds of a comma-separated list, or all of them for `all`; raises `InputError`."""
     if text == EVERYTHING:
         return frozenset(SnapshotKind)
     names = [name.strip() for name in text.split(",")]
@@ -208,20 +205,16 @@ def parse_kinds(text: str) -> frozenset[SnapshotKind]:
 
 
 def known_kinds(names: Iterable[str]) -> frozenset[SnapshotKind]:
-    """Return the kinds that a file names.
-
-    Unknown names of later versions are skipped.
-    """
+    """Return the kinds that a file names; unknown names, as of later versions, are skipped."""
     return frozenset(map(SnapshotKind, set(SnapshotKind).intersection(names)))
 
 
 def missing_kinds(
     pods: Collection[Pod], present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]
 ) -> tuple[SnapshotKind, ...]:
-    """Return the kinds that a plan for pods lacks.
+    """Return the kinds that a plan for pods needs and that are neither `present` nor `stated`.
 
-    The plan needs them and they are neither `present` nor `stated`. `present` are `apiVersion` and `kind` of the
-    existing objects.
+    `present` are `apiVersion` and `kind` of the existing objects.
     """
     lacking_kinds = _lacking(present, stated)
     return tuple(kind for kind in lacking_kinds if kind in _ALWAYS or any(map(_NEEDS[kind].is_for, pods)))
@@ -257,9 +250,6 @@ def _lacking(present: Collection[tuple[str, str]], stated: Collection[SnapshotKi
 
 
 def kubectl_command(missing: Collection[SnapshotKind]) -> str:
-    """Return the kubectl command for all objects that plans need.
-
-    Users copy it.
-    """
+    """Return the kubectl command for all objects that plans need, for users to copy."""
     kinds = [kind for kind in SnapshotKind if kind in missing or kind not in _CLUSTERS_MAY_LACK]
     return f"kubectl get {','.join(kinds)} -A -o json | berth plan --snapshot - --snapshot-kinds {EVERYTHING}"

@@ -19,7 +19,7 @@ from berth_core.objects import (
 
 
 class PersistentVolumeClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    """Request of a claim and its bound volume, "" while unbound."""
+    """Request of a claim; `volume_name` is "" while it is unbound."""
 
     volume_name: str = ""
     storage_class_name: str = ""
@@ -54,10 +54,7 @@ class CSIVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
-    """Where a volume can be used.
-
-    Only sources that are attached to nodes, or on one, are decoded.
-    """
+    """Where a volume can be used; only sources that are attached to nodes, or lie on one, are decoded."""
 
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSIVolumeSource | None = None
@@ -88,10 +85,7 @@ class StorageClass(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeNodeResources(ApiStruct, frozen=True, kw_only=True):
-    """Number of a driver's volumes that a node can attach.
-
-    None without a limit.
-    """
+    """Number of a driver's volumes that a node can attach; None without a limit."""
 
     count: int | None = None
 
@@ -142,20 +136,14 @@ class VolumeAttachment(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodFailurePolicyRule(ApiStruct, frozen=True, kw_only=True):
-    """Reaction of a Job to failed pods.
-
-    A rule without conditions is about exit codes.
-    """
+    """Reaction of a Job to failed pods; a rule without conditions is about exit codes."""
 
     action: str = ""
     on_pod_conditions: tuple[PodCondition, ...] = ()
 
 
 class PodFailurePolicy(ApiStruct, frozen=True, kw_only=True):
-    """Reaction of a Job to failed pods.
-
-    The first rule that applies decides.
-    """
+    """Reactions of a Job to failed pods; the first rule that applies decides."""
 
     rules: tuple[PodFailurePolicyRule, ...] = ()
 
@@ -198,13 +186,13 @@ class Ordinals(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClaimTemplate(ApiStruct, frozen=True, kw_only=True):
-    """What a StatefulSet makes a claim for each of its pods from, by the name of the volume."""
+    """The template of the claim that a StatefulSet makes for each of its pods; its name is the volume's."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 class LeaderWorkerTemplate(ApiStruct, frozen=True, kw_only=True):
-    """What a LeaderWorkerSet does with a group of which a pod has gone."""
+    """How a LeaderWorkerSet restarts a group that has lost a pod."""
 
     restart_policy: str = ""
 
@@ -255,7 +243,7 @@ class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ControllerRevision(ApiStruct, frozen=True, kw_only=True):
-    """What a StatefulSet, a DaemonSet or another controller was; `data` is in the form of that controller."""
+    """A former state of a StatefulSet, a DaemonSet or another controller, which decides the form of `data`."""
 
     metadata: ObjectMeta = ObjectMeta()
     revision: int = 0
@@ -263,7 +251,7 @@ class ControllerRevision(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def template(self) -> PodTemplate | None:
-        """Return the pod template that a StatefulSet keeps as a patch of its spec, None if there is none to read."""
+        """Return the pod template that a StatefulSet keeps as a patch of its spec, None without a readable one."""
         spec = self.data.get("spec")
         template = spec.get("template") if isinstance(spec, dict) else None
         if not isinstance(template, dict):
@@ -285,7 +273,7 @@ JOB_KIND: Final = ("batch", "Job")
 class Workload(ApiStruct, frozen=True, kw_only=True):
     """A ReplicaSet, StatefulSet, Job, Deployment, DaemonSet, ReplicationController or LeaderWorkerSet.
 
-    Lists of one kind leave `kind` empty.
+    The items of a list of one kind have an empty `kind`.
     """
 
     api_version: str = ""
@@ -301,7 +289,10 @@ class Workload(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def keeps_pods_of_current_revision(self) -> bool:
-        """Return whether a StatefulSet makes some pods from the revision before its template."""
+        """Return whether a StatefulSet makes some pods from the revision before its template.
+
+        It does so for ordinals below the partition (`newVersionedStatefulSetPod` in pkg/controller/statefulset).
+        """
         strategy, status = self.spec.update_strategy, self.status
         partition = strategy.rolling_update.partition if strategy is not None and strategy.rolling_update else None
         return bool(partition and status.current_revision) and status.current_revision != status.update_revision

@@ -29,15 +29,11 @@ T = TypeVar("T")
 
 
 def too_deep_for(place: str) -> str:
-    """Return the sentence about a field that is nested too deeply."""
     return f"{place or 'it'} is nested more than {MAX_DEPTH} levels deep"
 
 
 def why_unreadable(body: dict[str, Any], error: Exception | None) -> str:
-    """Return the fault of a decoded object with cut values.
-
-    Returns "" if none is known.
-    """
+    """Return what is wrong with a decoded object whose values were cut, "" if nothing is known."""
     first_cut = _first_cut({key: value for key, value in body.items() if key != "metadata"}) or _first_cut(body)
     if first_cut is not None:
         place, mark_of_cut = first_cut
@@ -46,10 +42,7 @@ def why_unreadable(body: dict[str, Any], error: Exception | None) -> str:
 
 
 def _first_cut(body: object) -> tuple[str, str] | None:
-    """Return the first levels of the field of a cut value, and the mark that stands there.
-
-    Returns None if no value was cut.
-    """
+    """Return the path of the first cut value, shortened, and the mark that stands there; None without one."""
     level: list[tuple[str, int, object]] = [("", 0, body)]
     while level:
         next_level: list[tuple[str, int, object]] = []
@@ -72,7 +65,7 @@ def _entries(value: object) -> Iterable[tuple[str, object]]:
 
 
 def _under(place: str, depth: int, key: str) -> str:
-    """Return the path of an entry, shortened if it gets long."""
+    """Return the path of an entry, shortened from `_PLACE_LEVELS` levels on."""
     if depth < _PLACE_LEVELS:
         return f"{place}{key}".removeprefix(".")
     return place if place.endswith("…") else f"{place}.…"
@@ -86,8 +79,8 @@ _VALUE_DECODER: Final[Decoder[Any]] = Decoder(object)
 def readable_body(raw: bytes | msgspec.Raw) -> dict[str, Any]:
     """Decode an object without values that are nested too deeply, or top-level fields that no decoder takes.
 
-    Leaves out `metadata.managedFields`: who last wrote which field says nothing about an object, and whoever may create
-    one may nest them at will. Raises `msgspec.DecodeError` for what is no object.
+    Leaves out `metadata.managedFields`: they record who wrote which field, which is of no use here, and users who may
+    create an object may nest them at will. Raises `msgspec.DecodeError` if it is no object.
     """
     body = _shallow_body(raw)
     metadata = body.get("metadata")
@@ -112,7 +105,7 @@ def _shallow_body(raw: bytes | msgspec.Raw) -> dict[str, Any]:
 def mark(body: dict[str, Any], why: str) -> dict[str, Any]:
     """Return an undecoded object with the reason in `metadata.unreadable`.
 
-    One whose name cannot be read has none: what depends on it is then all that may.
+    An object without a readable name gets "": whatever could depend on it has to count as depending on it.
     """
     metadata = body.get("metadata")
     metadata_fields = metadata if isinstance(metadata, dict) else {}
@@ -122,7 +115,7 @@ def mark(body: dict[str, Any], why: str) -> dict[str, Any]:
 
 
 def with_metadata(body: dict[str, Any]) -> dict[str, Any]:
-    """Return an undecoded object, which has the metadata of a stand-in where it has no name that can be read."""
+    """Return an undecoded object, marked as unreadable if it has no readable name."""
     metadata = body.get("metadata")
     is_named = isinstance(metadata, dict) and metadata.get("name") and isinstance(metadata["name"], str)
     return body if is_named else mark(body, "")
@@ -135,7 +128,7 @@ def stand_in(body: dict[str, Any], type_: type[T], why: str) -> T:
 
 
 def read_or_stand_in(body: Mapping[str, Any], type_: type[T], **instead: object) -> T:
-    """Decode an API object, or return its stand-in, which has the fields `instead`."""
+    """Decode an API object, or return its stand-in, in which `instead` replaces fields."""
     metadata = body.get("metadata")
     why = str(metadata.get("unreadable") or "") if isinstance(metadata, Mapping) else ""
     try:
@@ -147,10 +140,7 @@ def read_or_stand_in(body: Mapping[str, Any], type_: type[T], **instead: object)
 
 
 def _readable_part(value: Any, type_: Any) -> Any:  # noqa: ANN401 - any JSON value, any type that msgspec decodes
-    """Return a value as its type without misfits.
-
-    Raises `msgspec.ValidationError` if nothing fits.
-    """
+    """Return a value as its type without fields that do not fit; raises `msgspec.ValidationError` if nothing fits."""
     try:
         return convert(value, type_)
     except msgspec.ValidationError:
@@ -182,10 +172,7 @@ def _emptiest(type_: Any) -> Any:  # noqa: ANN401 - any type that msgspec decode
 
 
 def refuse_unreadable(kind: str, metadata: ObjectMeta) -> None:
-    """Raise `InputError` for a stand-in.
-
-    Its kind must be read as a whole.
-    """
+    """Raise `InputError` for a stand-in, whose kind is of use only as a whole."""
     if metadata.unreadable:
         name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
         raise InputError(

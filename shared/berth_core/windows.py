@@ -128,7 +128,7 @@ class ReservationWindowSpec(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
 @dataclass(frozen=True, slots=True, order=True)
 class Occurrence:
-    """One coming of a window."""
+    """One occurrence of a window."""
 
     start: datetime
     end: datetime
@@ -201,7 +201,7 @@ class ReservationWindow(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         return next((condition for condition in self.status.conditions if condition.type == type_), None)
 
     def reservation_name(self, start: str) -> str:
-        """Return the name of the Reservation of the occurrence with a start."""
+        """Return the name of the Reservation for the occurrence that starts at a time."""
         return window_reservation_name(self.metadata.name, self.metadata.uid, start)
 
     @classmethod
@@ -236,6 +236,6 @@ def requests_of_slot(spec: ReservationWindowSpec) -> ResourceAmounts:
 
 
 def _part(name: str, amount: int, slots: int) -> int:
-    """Return an equal part of an amount: 6553Mi of 64Gi for ten, and not 6871947673 bytes."""
+    """Return an equal part of an amount in a readable unit: of 64Gi for ten slots 6553Mi, not 6871947673 bytes."""
     part, rest = divmod(amount, slots)
     return part - part % _MI if rest and name in {MEMORY, EPHEMERAL_STORAGE} and part > _MI else part
