@@ -60,10 +60,10 @@ def connect(
     request_timeout: float = 30.0,
     settings: ClientSettings | None = None,
 ) -> "KubeClient":
-    """Return a client for the kubeconfig or the pod's service account.
+    """Return a client for the kubeconfig or the pod's service account; sends no request.
 
-    Sends no request. `request_timeout` is the longest silence of the server within a request, in seconds. Raises
-    InputError with the wrong file or context. Types that are defined by now may then be decoded in any thread.
+    `request_timeout` is the longest silence of the server within a request, in seconds. Raises InputError with the
+    wrong file or context. Types that are defined by now may then be decoded in any thread.
     """
     build_decoders()
     settings = settings or ClientSettings()
@@ -75,7 +75,7 @@ def connect(
 
 @dataclass(frozen=True, slots=True)
 class _Collection(Generic[T]):
-    """One collection with its selectors, as a `watching.WatchSource`."""
+    """One collection with its selectors: a `watching.WatchSource`."""
 
     client: "KubeClient"
     resource: Resource
@@ -89,10 +89,7 @@ class _Collection(Generic[T]):
         return Call("watch", self.resource.describe(namespace=self.namespace))
 
     def read_page(self, limit: int, continue_token: str, read: Callable[[bytes], R]) -> R:
-        """Return what `read` makes of one page.
-
-        A limit of 0 means everything.
-        """
+        """Return what `read` makes of one page; a limit of 0 asks for all objects at once."""
         paging = [("limit", str(limit))] if limit else []
         paging += [("continue", continue_token)] if continue_token else []
         path = self.resource.path(namespace=self.namespace)
@@ -105,15 +102,15 @@ class _Collection(Generic[T]):
         return Call("list", self.call.target)
 
     def read_all(self) -> Listing[T]:
-        """Return all objects."""
         return read_all(self.list_call, self.read_page, self.item_type)
 
     def read_version(self) -> str:
-        """Return the last resourceVersion, for the price of one object."""
+        """Return the collection's newest resourceVersion, at the cost of a page of one object."""
         return self.read_page(1, "", lambda raw: decode_page(self.list_call, raw, dict).metadata.resource_version)
 
     def open_stream(self, resource_version: str, settings: WatchSettings) -> BaseHTTPResponse:
         """Return the stream of changes since a resourceVersion."""
+        # Watches that began together, as after a restart of the API server, should not all return together.
         seconds = settings.server_seconds * CHANCE.uniform(0.9, 1.0)
         query = [
             *self.selectors,
@@ -164,7 +161,6 @@ class KubeClient:
 
     @property
     def server_url(self) -> str:
-        """Return the API server's address."""
         return self.transport.server_url
 
     def close(self) -> None:
@@ -172,7 +168,7 @@ class KubeClient:
         self.transport.close()
 
     def apart(self, connections: int) -> "KubeClient":
-        """Return a client with connections of its own: its calls wait for no other's."""
+        """Return a client with connections of its own, whose calls never wait for another client's."""
         return self._alike(self.transport.apart(connections), self._settings)
 
     def impersonating(self, user: str, connections: int) -> "KubeClient":
@@ -180,9 +176,9 @@ class KubeClient:
         return self._alike(self.transport.impersonating(user, connections), self._settings)
 
     def within(self, seconds: float) -> "KubeClient":
-        """Return a client with a deadline for each call.
+        """Return a client with a deadline for each call, on the same connections.
 
-        It shares the connections. A call that began in time may take as long again.
+        A call that began in time may take as long again.
         """
         retries = replace(self._settings.retries, deadline_seconds=seconds)
         hurried = replace(self._settings, retries=retries, silence_seconds=seconds)
@@ -231,14 +227,11 @@ class KubeClient:
         self.transport.grants.note_loss(self._clock)
 
     def send(self, request: Request, repeatable: Repeatable) -> bytes:
-        """Return the body of a request's answer.
-
-        For calls without a method here.
-        """
+        """Return the body of a request's answer; for calls that have no method here."""
         return self.ask(request, repeatable, bytes)
 
     def _object(self, request: Request, repeatable: Repeatable, type_: type[T], stored_as: Resource | None = None) -> T:
-        """Return the object that a request answers with, which is stored as one of a kind if that is given."""
+        """Return the object in a request's answer; `stored_as` is its kind if the answer shows a stored object."""
 
         def read(raw: bytes) -> T:
             decoded = decode(request.call, raw, type_)
@@ -251,7 +244,6 @@ class KubeClient:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def get(self, resource: Resource, name: str, *, namespace: str | None = None, type: type[T] = AS_DICT) -> T:
-        """Return one object."""
         call = Call("get", resource.describe(name, namespace=namespace))
         request = Request(call, "GET", resource.path(name, namespace=namespace))
         with self._noting_absence(resource, name, namespace):
@@ -364,10 +356,7 @@ class KubeClient:
         subresource: str = "",
         type: type[T] = AS_DICT,
     ) -> T:
-        """Return the object after a JSON merge patch.
-
-        The patch's `metadata.resourceVersion` is a precondition.
-        """
+        """Return the object after a JSON merge patch; the patch's `metadata.resourceVersion` is a precondition."""
         request = _patch_request(MERGE_PATCH, resource, name, body, namespace, subresource)
         return self._object(request, Repeatable.ALWAYS, type, resource)
 
@@ -471,14 +460,13 @@ def _patch_request(
     namespace: str | None,
     subresource: str,
 ) -> Request:
-    """Return the request of a patch."""
     target = resource.describe(name, namespace=namespace) + (f" ({subresource})" if subresource else "")
     path = resource.path(name, namespace=namespace, subresource=subresource)
     return Request(Call("patch", target), "PATCH", path, (), _ENCODER.encode(body), content_type)
 
 
 def _delete_options(uid: str | None, resource_version: str | None, grace_seconds: int | None) -> dict[str, Any]:
-    """Return the part of DeleteOptions that deletion and eviction share."""
+    """Return the fields of DeleteOptions that deletion and eviction share."""
     preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
     options: dict[str, Any] = {"preconditions": preconditions} if preconditions else {}
     return options if grace_seconds is None else options | {"gracePeriodSeconds": grace_seconds}

@@ -1,7 +1,7 @@
 """Where the API server is and as whom: kubeconfig files, contexts, the service account in a cluster.
 
-What reads them is the official client. It is imported when the first configuration is read: its models take a third of
-the time in which a command starts, and a command that plans from a file needs none of them.
+The official client reads them. It is imported when the first configuration is read: its models take a third of the time
+in which a command starts, and a command that plans from a file needs none of them.
 """
 
 import os
@@ -27,10 +27,7 @@ SERVICE_TOKEN_FILENAME: Final = "/var/run/secrets/kubernetes.io/serviceaccount/t
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigSource:
-    """One kubeconfig and a context.
-
-    `files` are separated as in KUBECONFIG; `context` None is the current one.
-    """
+    """One kubeconfig and a context; `files` are separated as in KUBECONFIG, a `context` of None is the current one."""
 
     files: str
     context: str | None = None
@@ -51,7 +48,7 @@ class KubeconfigSource:
         if not configuration.api_key and not configuration.cert_file and "exec" in user:
             # The official client only logs that a plugin failed, and goes on without credentials.
             raise InputError("kubeconfig", self.files, f"a credentials plugin that works for the context {context}")
-        # The official client does not know of a cluster's own proxy.
+        # The official client does not read a cluster's `proxy-url`.
         proxy_url = _chosen_entry(documents, context, "cluster").get("proxy-url") or ""
         return _checked(configuration, self.files, str(proxy_url))
 
@@ -70,7 +67,7 @@ class KubeconfigSource:
     def _chosen_context(self, documents: Sequence[Mapping[str, Any]]) -> str:
         """Return the context's name; raises InputError if the files lack it.
 
-        Of several files the first with a current context counts, as for kubectl.
+        Of several files the first with a `current-context` counts, as for kubectl.
         """
         contexts = _context_names(documents)
         current = next((document["current-context"] for document in documents if document.get("current-context")), None)
@@ -86,10 +83,7 @@ class KubeconfigSource:
 
 @dataclass(frozen=True, slots=True)
 class InClusterSource:
-    """The service account of this program's pod.
-
-    Its token is read again every minute.
-    """
+    """The service account of this program's pod; the official client reads its token again every minute."""
 
     def load(self) -> "Configuration":
         """Return the official client's configuration; raises InputError if it is incomplete."""
@@ -135,10 +129,7 @@ def _context_names(documents: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
-    """Return a kubeconfig file's content.
-
-    Raises InputError if it is not a YAML mapping.
-    """
+    """Return the content of a kubeconfig file; raises InputError if it is not a YAML mapping."""
     try:
         documents = load_documents(read_bounded(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -182,14 +173,15 @@ def _checked(configuration: "Configuration", origin: str, proxy_url: str = "") -
 
 
 _SILENT_PEER_SECONDS: Final = 30
-"""After so long without a word from the other side's kernel a connection is given up."""
+"""A connection is given up after so long without an answer from the peer's kernel."""
 
 
 def _keep_alive_options() -> list[tuple[int, int, int]]:
-    """Return socket options that detect a dead peer, also one that has forgotten the connection."""
+    """Return socket options that detect a dead peer, even if it has forgotten the connection."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     probes = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-    # What was sent and is not acknowledged is repeated for a quarter of an hour otherwise.
+    # Otherwise Linux resends what is not acknowledged for some 15 minutes, and keep-alive does not probe meanwhile
+    # (openshift/library-go#926, kubernetes/kubernetes#48670).
     for name, value in {**probes, "TCP_USER_TIMEOUT": 1000 * _SILENT_PEER_SECONDS}.items():
         if hasattr(socket, name):
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))

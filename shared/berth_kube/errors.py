@@ -38,6 +38,7 @@ from berth_core.decoding import Decoder
 
 _LONGEST_PLAIN_MESSAGE: Final = 500
 _BUDGET_CAUSE: Final = "DisruptionBudget"
+"""`DisruptionBudgetCause` of policy/v1, as pkg/registry/core/pod/storage/eviction.go answers."""
 _WEBHOOK_DENIAL: Final = 'admission webhook "'
 """The prefix of the API server's message for a webhook's denial."""
 
@@ -58,10 +59,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """HTTP status, reason word and message of a failure.
-
-    The status is 0 without an answer.
-    """
+    """HTTP status, reason word and message of a failure; the status is 0 without an answer."""
 
     status_code: int = 0
     reason: str = ""
@@ -70,10 +68,7 @@ class Failure:
 
 
 class KubeError(BerthError):
-    """A failed call.
-
-    The text is a sentence with call, status and the server's message.
-    """
+    """A failed call; the text is a sentence with call, status and the server's message."""
 
     def __init__(self, call: Call, failure: Failure) -> None:
         super().__init__(self._sentence(call, failure))
@@ -84,7 +79,6 @@ class KubeError(BerthError):
         self.retry_after_seconds = failure.retry_after_seconds
 
     def _sentence(self, call: Call, failure: Failure) -> str:
-        """Return the error's text."""
         status = f"{failure.status_code} {failure.reason}".strip()
         return f"cannot {call.verb} {call.target}: the API server answered {status}: {failure.message}"
 
@@ -98,10 +92,7 @@ class EvictionBlockedError(TooManyRequestsError):
 
 
 class EvictionInterceptedError(TooManyRequestsError):
-    """An admission webhook answered the eviction.
-
-    The webhook's owner moves the pod or refuses for now.
-    """
+    """An admission webhook answered the eviction: its owner moves the pod itself, or refuses for now."""
 
 
 class ServerError(KubeError, RetryableError):
@@ -112,15 +103,11 @@ class MalformedAnswerError(KubeError, RetryableError):
     """The answer is not JSON, as from a proxy in between."""
 
     def _sentence(self, call: Call, failure: Failure) -> str:
-        """Return the error's text."""
         return f"cannot {call.verb} {call.target}: the answer is not valid JSON: {failure.message}"
 
 
 class UnreachableError(KubeError, RetryableError):
-    """No complete answer came.
-
-    `acted` is set if the server may have executed the call.
-    """
+    """No complete answer came; `acted` says whether the server may have executed the call."""
 
     exit_code = 2
     acted = True
@@ -131,7 +118,6 @@ class UnreachableError(KubeError, RetryableError):
         self.acted = acted
 
     def _sentence(self, call: Call, failure: Failure) -> str:
-        """Return the error's text."""
         return (
             f"cannot reach the API server at {self.url}: {failure.message}; is the cluster up and the kubeconfig right?"
             f" (tried to {call.verb} {call.target})"
@@ -139,9 +125,9 @@ class UnreachableError(KubeError, RetryableError):
 
 
 class UntrustedServerError(UnreachableError):
-    """The server is another one than the kubeconfig says: another authority, another host name, or no TLS.
+    """The server is not the one of the kubeconfig: another authority, another host name, or no TLS.
 
-    A handshake that is cut or ends in an alert says nothing of the kind: a balancer whose servers are all away accepts
+    A handshake that is cut off or ends in an alert does not count: a load balancer without healthy backends accepts
     connections and closes them.
     """
 
@@ -182,15 +168,11 @@ class UnexpectedObjectError(KubeError, PermanentError):
     """An object came back that does not fit the requested type."""
 
     def _sentence(self, call: Call, failure: Failure) -> str:
-        """Return the error's text."""
         return f"cannot {call.verb} {call.target}: the answer is not of the expected shape: {failure.message}"
 
 
 class RefusedError(KubeError, PermanentError):
-    """The server refused the call for any other reason.
-
-    The reason has no class of its own.
-    """
+    """The server refused the call for a reason that has no class of its own."""
 
 
 # --- answers ------------------------------------------------------------------------------------------------------
@@ -239,10 +221,7 @@ _BY_CODE: Final[Mapping[int, type[KubeError]]] = {
 
 
 def error_from_answer(call: Call, status_code: int, body: bytes, retry_after: str | None = None) -> KubeError:
-    """Return the error for an answer other than 2xx.
-
-    `retry_after` is the header's value.
-    """
+    """Return the error for an answer other than 2xx; `retry_after` is the header's value."""
     status = decode_status(body)
     in_body = status.details.retry_after_seconds if status.details else None
     seconds = _seconds(retry_after)
@@ -275,10 +254,7 @@ def _error_class(call: Call, status: Status, status_code: int) -> type[KubeError
 
 
 def decode_status(body: bytes) -> Status:
-    """Return the Status in a body.
-
-    A body without one gives a Status with the body's text.
-    """
+    """Return the Status in a body; a body without one, as of a proxy, gives a Status with its text."""
     try:
         return _STATUS_DECODER.decode(body)
     except msgspec.DecodeError:
@@ -287,7 +263,6 @@ def decode_status(body: bytes) -> Status:
 
 
 def _phrase(status_code: int) -> str:
-    """Return the standard words of an HTTP status."""
     try:
         return HTTPStatus(status_code).phrase
     except ValueError:
@@ -295,10 +270,7 @@ def _phrase(status_code: int) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Return the seconds of Retry-After.
-
-    Returns None for dates, which the API server never sends.
-    """
+    """Return the seconds of Retry-After; None for a date, which the API server never sends."""
     try:
         return max(0.0, float(retry_after)) if retry_after else None
     except ValueError:
@@ -355,7 +327,7 @@ def _is_another_server(cause: BaseException) -> bool:
 
 
 def _root(error: BaseException) -> BaseException:
-    """Return the innermost error with a message of its own."""
+    """Return the innermost error with a message; urllib3 wraps a socket's error several times, as cause or argument."""
     seen_ids: set[int] = set()
     while id(error) not in seen_ids:
         seen_ids.add(id(error))
@@ -368,7 +340,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the plain words of a connection error."""
+    """Return a connection error in plain words."""
     match error:
         case TimeoutError() | transport_errors.TimeoutError():
             return "timed out"

@@ -11,8 +11,7 @@ from berth_kube.errors import AlreadyExistsError, ConflictError, InvalidObjectEr
 from berth_kube.listing import AS_DICT, T
 from berth_kube.resources import EVENTS, NODES
 
-# ruff: noqa: A002 - an Event's `type`
-
+# ruff: noqa: A002 - an Event's `type`, and the type that a caller asks for
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_MESSAGE: Final = 1024
@@ -32,9 +31,9 @@ def record_event(
     reporting_component: str,
     clock: Clock | None = None,
 ) -> bool:
-    """Write an Event or count up an equal one.
+    """Write an Event or count up an equal one; return whether that worked.
 
-    Returns whether that worked. It never raises a KubeError: a lost Event must not fail the work that it reports.
+    It never raises a KubeError: a lost Event must not fail the work that it reports.
     """
     now = format_timestamp((clock or SystemClock()).now())
     event = build_event(regarding, reason, message, type, reporting_component) | {
@@ -56,10 +55,7 @@ def record_event(
 def build_event(
     regarding: ObjectReference, reason: str, message: str, type: EventType, reporting_component: str
 ) -> dict[str, Any]:
-    """Return the Event without its times.
-
-    Equal events of an object share a name.
-    """
+    """Return the Event without its times; equal events of an object share a name."""
     parts = (regarding.uid, reporting_component, type, reason, message)
     suffix = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return {
@@ -85,10 +81,7 @@ def build_event(
 
 
 def _count_up(client: KubeClient, metadata: dict[str, str], now: str) -> None:
-    """Increment the event's count.
-
-    A count lost to another writer does no harm.
-    """
+    """Increment the event's count; a count that another writer overwrites does no harm."""
     name, namespace = metadata["name"], metadata["namespace"]
     known_event = client.get(EVENTS, name, namespace=namespace)
     body = {"count": (known_event.get("count") or 0) + 1, "lastTimestamp": now}
@@ -98,10 +91,8 @@ def _count_up(client: KubeClient, metadata: dict[str, str], now: str) -> None:
 # --- taints ----------------------------------------------------------------------------------------------------------
 # Setting and removing one taint of a node, leaving others' taints as they are.
 #
-# The API server treats a node's taints as one atomic list (a strategic merge patch replaces it whole), so each
-# change reads the list and writes it back on the condition that the node is as it was read.
-
-# ruff: noqa: A002 - `type` is what a caller passes: the type of what comes back
+# A node's taints are one atomic list, which any patch replaces whole: without a precondition two writers lose each
+# other's taints (kubernetes/kubernetes#128304). So each change is made on condition that the node is as it was read.
 
 
 _TRIES: Final = 8
@@ -149,9 +140,9 @@ def put_taint(
 def remove_taint(
     client: KubeClient, node: str, *, key: str, known: TaintedNode | None = None, type: type[T] = AS_DICT
 ) -> T:
-    """Remove all taints of a key from a node.
+    """Remove all taints of a key from a node and return the node.
 
-    Returns the node. A `known` version is used, and errors are raised, as by `put_taint`.
+    A `known` version is used, and errors are raised, as by `put_taint`.
     """
     patched_node = _change_known(client, known, lambda taint: taint.key == key, None, type)
     if patched_node is not None:
@@ -166,9 +157,9 @@ def _change_known(
     wanted: dict[str, str] | None,
     type_: type[T],
 ) -> T | None:
-    """Replace taints of a node that is as a watch brought it; None if it has changed since or has nothing to change.
+    """Replace taints of a node that a watch brought; None if it has changed since or needs no change.
 
-    Its resourceVersion is the precondition, as for a version that was just read: the indexes are those of that version.
+    Its resourceVersion is the precondition, because the patch names taints by their index in that version.
     """
     old_indexes = [index for index, taint in enumerate(known.spec.taints) if is_old(taint)] if known is not None else []
     if known is None or (wanted is None and not old_indexes):
@@ -188,10 +179,7 @@ def _change_known(
 
 
 def _change_taints(client: KubeClient, node: str, change: Callable[[RawTaints], RawTaints], type_: type[T]) -> T:
-    """Read, change and write a node's taints, again after conflicts.
-
-    Unchanged taints are not written.
-    """
+    """Read, change and write a node's taints, again after conflicts; unchanged taints are not written."""
     conflict: ConflictError | None = None
     for _ in range(_TRIES):
         body = client.get(NODES, node)

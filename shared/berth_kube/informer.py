@@ -1,7 +1,4 @@
-"""Informers watch a kind of object; stores hold the latest versions.
-
-Each informer is a thread.
-"""
+"""Informers, each a thread that watches a kind of object, and stores of the latest versions."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +8,7 @@ from berth_core import BerthError, ObjectMeta
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
 
 _JOIN_SECONDS: Final = 5.0
-"""Maximum wait for a thread's end; it ends sooner unless a call hangs."""
+"""Maximum wait for a thread's end, which is reached only if a call hangs."""
 
 
 class HasMetadata(Protocol):
@@ -40,10 +37,7 @@ class Store(Generic[T]):
         """Set after the first list."""
 
     def apply(self, event: WatchItem[T]) -> bool:
-        """Apply an event of the watch.
-
-        Returns whether it changed the store; a list always does.
-        """
+        """Apply an event of the watch; return whether it changed the store, as a list always does."""
         match event:
             case Listed(items):
                 self._replace({obj.metadata.uid: obj for obj in items if self._keep(obj)})
@@ -61,7 +55,7 @@ class Store(Generic[T]):
             return tuple(self._by_uid.values())
 
     def by_uid(self) -> dict[str, T]:
-        """Return a copy of what is stored, by UID."""
+        """Return a copy of the store, by UID."""
         with self._lock:
             return dict(self._by_uid)
 
@@ -70,9 +64,9 @@ class Store(Generic[T]):
             self._by_uid = by_uid
         self.listed.set()
 
-    def _put(self, one: T) -> bool:
+    def _put(self, obj: T) -> bool:
         with self._lock:
-            self._by_uid[one.metadata.uid] = one
+            self._by_uid[obj.metadata.uid] = obj
         return True
 
     def _remove(self, uid: str) -> bool:
@@ -81,10 +75,10 @@ class Store(Generic[T]):
 
 
 class Informer(Generic[Item]):
-    """Passes a watch's events to a handler in its own thread.
+    """Passes a watch's events to a handler in its own thread; a context manager.
 
-    It is a context manager. `failed` gets the error that ends the watch, such as a missing right; the watch itself
-    retries transient errors. With `retry_seconds` the informer watches again after that time; without, it ends.
+    `failed` gets the error that ends the watch, such as a missing right; the watch itself retries transient errors.
+    With `retry_seconds` the informer watches again after that time; without, it ends.
     """
 
     def __init__(
@@ -120,7 +114,7 @@ class Informer(Generic[Item]):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether the thread was started and has not ended."""
         return self._thread.is_alive()
 
     def join(self, seconds: float = _JOIN_SECONDS) -> None:

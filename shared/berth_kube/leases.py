@@ -1,4 +1,4 @@
-"""Leader election by a Lease object, after the rules of client-go.
+"""Leader election by a Lease object, after the rules of client-go (tools/leaderelection/leaderelection.go).
 
 A lease counts as expired if it has not changed for its duration by our own clock: clocks of different machines are
 never compared. A holder gives up after two thirds of the duration without a renewal, before any other process may take
@@ -23,6 +23,7 @@ from berth_kube.retries import CHANCE
 _LOG = logging.getLogger(__name__)
 
 _BELIEF_SHARE: Final = 2 / 3
+"""As client-go's renew deadline of 10 s in a lease of 15 s."""
 _RENEWALS_PER_DURATION: Final = 3
 _TRIES_PER_DURATION: Final = 7.5
 _TRIES_PER_DURATION_AFTER_FAILURE: Final = 15
@@ -65,13 +66,13 @@ class _Try:
 class Heartbeats:
     """Records when each part of a program last worked; thread-safe.
 
-    A lease is renewed by a thread of its own, whatever the other threads do. So that a program that is stuck does not
-    look alive for ever, its lease is renewed only while none of its parts has been silent for too long. A part counts
-    from its first beat.
+    A lease is renewed by a thread of its own, whatever the other threads do. So that a stuck program does not look
+    alive for ever, its lease is renewed only while none of its parts has been silent for too long. A part counts from
+    its first beat.
     """
 
     def __init__(self, clock: Clock, *, seconds: float = 60.0) -> None:
-        """`seconds` is the longest silence; load delays a part for seconds, not for so long."""
+        """`seconds` is the longest silence, far longer than load delays a part."""
         self._clock = clock
         self._seconds = seconds
         self._last: dict[str, float] = {}
@@ -131,12 +132,12 @@ class LeaseHolder:
         return self._clock.monotonic() - renewed_at < self._duration_seconds * _BELIEF_SHARE
 
     def acquire(self, timeout: float | None = None) -> bool:
-        """Acquire the lease and renew it in a thread.
+        """Acquire the lease and renew it in a thread; return whether that came in time.
 
-        Returns whether that came in time. A timeout of 0 tries once, None waits until `release`. One that is no shorter
-        than the lease's duration is prolonged until a lease expires that is not renewed: its holder may have asked for
-        more. Raises a permanent KubeError, and after the timeout the last try's error: a silent server says nothing
-        about other holders.
+        A timeout of 0 tries once, None waits until `release`. A timeout that is no shorter than the lease's duration is
+        extended until a lease that is not renewed expires: its holder may have asked for a longer duration. Raises a
+        permanent KubeError, and after the timeout the last try's error: a silent server says nothing about other
+        holders.
         """
         if self._thread is not None and self._thread.is_alive():
             if not self._lost.is_set():
@@ -148,6 +149,7 @@ class LeaseHolder:
         seen_observation: _Observation | None = None
         while not (claim := self._try_to_claim()).won:
             seen_observation = seen_observation or self._observation
+            # client-go's retry period of 2 s in 15 s, with its jitter factor of 1.2.
             wait_seconds = self._duration_seconds / _TRIES_PER_DURATION * CHANCE.uniform(1, 1.2)
             if deadline is not None:
                 is_prolonged = seen_observation is self._observation and (timeout or 0.0) >= self._duration_seconds
@@ -168,23 +170,20 @@ class LeaseHolder:
         renewals: Callable[[], float],
         heartbeats: Heartbeats | None = None,
     ) -> None:
-        """Renew the lease `renewals` times per duration, asked after each renewal, with `notes` as annotations.
+        """Set the annotations `notes` and how many `renewals` there are per duration, asked after each renewal.
 
-        With `heartbeats` it is neither taken nor renewed while a part of the program is silent.
+        With `heartbeats` the lease is neither taken nor renewed while a part of the program is silent.
         """
         self._notes = notes
         self._heartbeats = heartbeats
         self._renewals = renewals
 
     def renew_soon(self) -> None:
-        """Renew a held lease now, for the sake of its notes."""
+        """Renew a held lease now, so that its annotations are up to date."""
         self._hurry.set()
 
     def look(self) -> None:
-        """Read the lease without taking it.
-
-        The silence of its holder counts from now.
-        """
+        """Read the lease without taking it; the silence of its holder counts from now."""
         try:
             lease = self._read()
         except KubeError as error:
@@ -194,10 +193,7 @@ class LeaseHolder:
             self._may_take(lease.spec)
 
     def release(self) -> None:
-        """Stop renewing or waiting, and give the lease back.
-
-        The next holder need not wait then.
-        """
+        """Stop renewing or waiting, and give the lease back, so that the next holder need not wait."""
         self._stopped.set()
         self._hurry.set()
         if self._thread is not None:
@@ -212,10 +208,7 @@ class LeaseHolder:
             _LOG.info("the lease %s is left to expire: %s", self._name, error)
 
     def _try_to_claim(self) -> _Try:
-        """Return whether the lease is ours now.
-
-        The result has the error if the server does not answer.
-        """
+        """Return whether the lease is ours now, and the error if the server does not answer."""
         try:
             return _Try(won=self._claim())
         except KubeError as error:
@@ -243,19 +236,13 @@ class LeaseHolder:
             renewal_due = self._clock.monotonic() + self._duration_seconds / _TRIES_PER_DURATION_AFTER_FAILURE
 
     def _is_stopped_within(self, seconds: float) -> bool:
-        """Wait, and return whether renewing must end.
-
-        The wait is shorter if a renewal is urgent.
-        """
+        """Wait, or less if a renewal is urgent; return whether renewing must end."""
         self._hurry.wait(max(0.0, seconds))
         self._hurry.clear()
         return self._stopped.is_set()
 
     def _renew(self) -> bool:
-        """Return whether the lease was renewed.
-
-        A lease that another process holds is lost at once.
-        """
+        """Return whether the lease was renewed; a lease that another process holds is lost at once."""
         try:
             renewed = self._claim()
         except KubeError as error:
@@ -266,10 +253,7 @@ class LeaseHolder:
         return renewed
 
     def _claim(self) -> bool:
-        """Take or renew the lease; return whether it is ours.
-
-        It is not after a lost write race.
-        """
+        """Take or renew the lease; return whether it is ours, which it is not after a lost write race."""
         silent = self._heartbeats.silent() if self._heartbeats is not None else ()
         if silent:
             _LOG.warning("the lease %s is left to expire: %s does not answer", self._name, " and ".join(silent))
@@ -299,7 +283,8 @@ class LeaseHolder:
     def _renews_unread(self) -> bool:
         """Return whether the lease was renewed as this process last wrote it, without reading it.
 
-        Its resourceVersion is the precondition: a lease that anything else has written since is read first.
+        Its resourceVersion is the precondition: a lease that anything else has written since is read first. client-go
+        renews on the same fast path.
         """
         written_lease, self._written = self._written, None
         if written_lease is None or not self.held():
@@ -313,10 +298,7 @@ class LeaseHolder:
         return True
 
     def _may_take(self, spec: LeaseSpec) -> bool:
-        """Return whether the lease is free, ours or expired.
-
-        It is expired if it has not changed for its duration.
-        """
+        """Return whether the lease is free, ours, or expired: unchanged for its duration."""
         now = self._clock.monotonic()
         if self._observation is None or self._observation.spec != spec:
             self._observation = _Observation(spec, now)
@@ -340,10 +322,7 @@ class LeaseHolder:
             return None
 
     def _write(self, lease: Lease, spec: dict[str, Any]) -> Lease:
-        """Write the spec; return the lease as it is then.
-
-        Raises ConflictError if the lease has changed since the read.
-        """
+        """Write the spec and return the lease; raises ConflictError if it has changed since the read."""
         metadata = {"resourceVersion": lease.metadata.resource_version, "annotations": dict(self._notes())}
         body = {"metadata": metadata, "spec": spec}
         return self._client.merge_patch(LEASES, self._name, body, namespace=self._namespace, type=Lease)
@@ -375,4 +354,5 @@ class LeaseHolder:
         """Remove our name from the lease."""
         lease = self._read()
         if lease is not None and lease.spec.holder_identity == self._identity:
+            # The API server takes no duration of 0; client-go writes 1, too.
             self._write(lease, {"holderIdentity": None, "leaseDurationSeconds": 1})

@@ -1,4 +1,4 @@
-"""Lists of whole collections in bounded pages.
+"""Lists of whole collections in bounded pages (KEP-365).
 
 A list whose token expires is read in one piece. Lists are not read as watches (KEP-3157): up to 1.36 the API server
 compresses lists and no watch (kubernetes/kubernetes#136030), which is fifteen times the bytes.
@@ -76,11 +76,11 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 
 _BUILDING: Final = threading.Lock()
-"""Held while msgspec learns of types: a thread that decodes one that it knows in part ends the process."""
+"""Held while msgspec inspects types: decoding a half-inspected type in another thread crashes the process."""
 
 
 def build_decoders() -> None:
-    """Have msgspec learn of all types that are defined by now; for a program that has no other threads yet."""
+    """Have msgspec inspect all types that are defined by now, while the program has one thread only."""
     with _BUILDING:
         for type_ in _structs_below(msgspec.Struct):
             Decoder(type_)
@@ -94,17 +94,13 @@ def _structs_below(type_: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]
 
 @lru_cache(maxsize=256)
 def _decoder(type_: Any) -> Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
-    """Return the cached decoder of a type.
-
-    Building one takes longer than using it.
-    """
+    """Return the cached decoder of a type; building one takes longer than using it."""
     with _BUILDING:
         return Decoder(dict[str, Any] if type_ is dict else type_)
 
 
 @lru_cache(maxsize=256)
 def _page_decoder(item_type: Any) -> Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
-    """Return the decoder of a page of a type."""
     page_type: Any = Page[dict[str, Any]] if item_type is dict else Page[item_type]
     with _BUILDING:
         return Decoder(page_type, outer_levels=_PAGE_LEVELS)
@@ -113,7 +109,7 @@ def _page_decoder(item_type: Any) -> Decoder[Any]:  # noqa: ANN401 - any type th
 def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
     """Return an object; raises MalformedAnswerError or UnexpectedObjectError.
 
-    Without a type, an object that cannot be read as a whole comes as its stand-in.
+    Without a type, an object that cannot be read as a whole is replaced by its stand-in.
     """
     cache_key: Any = type_
     try:
@@ -143,10 +139,9 @@ def _without_depths(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
 
 
 def decode_item(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
-    """Return one of many objects, or its stand-in.
+    """Return one of many objects, or its stand-in if it cannot be decoded.
 
-    A stand-in replaces an object that cannot be decoded. Raises MalformedAnswerError or UnexpectedObjectError for what
-    is no object at all.
+    Raises MalformedAnswerError or UnexpectedObjectError for an item that is no object at all.
     """
     cache_key: Any = type_
     failure: Exception | None = None
@@ -180,12 +175,11 @@ def _lacks_values(call: Call, body: bytes | msgspec.Raw) -> bool:
 
 
 def _as_misfit(error: Exception) -> msgspec.DecodeError:
-    """Return an error as a decoding error."""
     return error if isinstance(error, msgspec.DecodeError) else msgspec.ValidationError(str(error))
 
 
 def _readable(call: Call, raw: bytes | msgspec.Raw) -> dict[str, Any]:
-    """Return an object after too deep values were cut."""
+    """Return an object without values that are nested too deeply."""
     try:
         return readable_body(raw)
     except msgspec.DecodeError as error:
@@ -211,10 +205,7 @@ def decode_page(call: Call, body: bytes, item_type: type[T]) -> Page[T]:
 
 
 def _decode_one_by_one(call: Call, body: bytes, item_type: type[T], failure: Exception | None) -> Page[T]:
-    """Return a page whose objects are decoded one by one.
-
-    Raises the page's error otherwise.
-    """
+    """Return a page whose objects are decoded one by one; raises the page's error if that fails, too."""
     try:
         page = _split(body)
         items = tuple(decode_item(call, raw, item_type) for raw in page.items)
@@ -224,17 +215,14 @@ def _decode_one_by_one(call: Call, body: bytes, item_type: type[T], failure: Exc
 
 
 def _split(body: bytes) -> Page[msgspec.Raw]:
-    """Return a page whose objects are not decoded; cuts too deep values, which takes long, only where there are any."""
+    """Return a page with undecoded objects; too deep values are cut."""
     raw_type: Any = msgspec.Raw
     decoder: Decoder[Page[msgspec.Raw]] = _page_decoder(raw_type)
     return decoder.decode(body)
 
 
 def decode_event(call: Call, line: bytes) -> WatchEvent:
-    """Return one line of a watch with its object undecoded.
-
-    Too deep values are cut.
-    """
+    """Return one line of a watch with its object undecoded; too deep values are cut."""
     try:
         return _EVENT_DECODER.decode(line)
     except msgspec.DecodeError as error:
@@ -249,7 +237,11 @@ def resource_version_of(call: Call, raw_object: msgspec.Raw) -> str:
 
 
 def version_number(resource_version: str) -> int:
-    """Return a resourceVersion as a number; 0 without one."""
+    """Return a resourceVersion as a number; 0 without one.
+
+    The numbers of one kind can be compared: from Kubernetes 1.35 on by contract (KEP-5504), before because they are
+    etcd's revisions.
+    """
     return int(resource_version) if resource_version.isdecimal() else 0
 
 
@@ -264,10 +256,7 @@ R = TypeVar("R")
 
 
 class PageReader(Protocol):
-    """Reads one page of at most `limit` objects by its token.
-
-    A limit of 0 means all objects; the token "" means the first page.
-    """
+    """Reads one page of at most `limit` objects; 0 asks for all of them, and the token "" for the first page."""
 
     def __call__(self, limit: int, continue_token: str, read: Callable[[bytes], R]) -> R:
         """Return what `read` makes of the page's body; raises a KubeError."""
@@ -280,15 +269,15 @@ class Listing(Generic[T]):
     items: tuple[T, ...]
     resource_version: str
     began: float = -math.inf
-    """When the list was asked for, by the monotonic clock: it has all that was stored before."""
+    """Monotonic time at which the list was requested: it has everything that was stored before."""
 
 
 def read_all(call: Call, read_page: PageReader, item_type: type[T], *, page_size: int = PAGE_SIZE) -> Listing[T]:
     """Return the whole collection.
 
     Once a token has expired, reads it in one piece, which needs none: the server keeps old versions for minutes only,
-    so that a reader that was too slow for the pages would be too slow again. The token that the refusal offers to go
-    on with (`metadata.continue`) is not taken: what changed meanwhile in the pages before would be missing.
+    so a reader that was too slow for the pages would be too slow again. The token for an inconsistent continuation in
+    the refusal (`metadata.continue`) is not taken: changes to the pages before would be missing.
     """
     try:
         return _read_in_pages(call, read_page, item_type, page_size)

@@ -1,8 +1,8 @@
 """Which proxy leads to an API server: `proxy-url` of a kubeconfig, else the environment's.
 
-As in client-go, by which kubectl and the components of Kubernetes go: `proxy-url` counts for every address and is not
-subject to NO_PROXY; HTTPS_PROXY or HTTP_PROXY counts by the scheme of the server, never for an address of the machine
-itself, and not for what NO_PROXY names. ALL_PROXY does not count.
+The rules are client-go's, which kubectl and the components of Kubernetes use: `proxy-url` counts for every address and
+is not subject to NO_PROXY; HTTPS_PROXY or HTTP_PROXY counts by the scheme of the server, never for loopback addresses,
+and not for what NO_PROXY names. ALL_PROXY does not count.
 """
 
 import os
@@ -20,7 +20,7 @@ PORTS: Mapping[str, int] = {"http": 80, "https": 443}
 def find_proxy(server: SplitResult, proxy_url: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the address of the proxy to a server, None for a direct connection.
 
-    `proxy_url` is that of the kubeconfig, "" without one. Raises `InputError` for a proxy that is none.
+    `proxy_url` is that of the kubeconfig, "" without one. Raises `InputError` for an address that no proxy can have.
     """
     if proxy_url:
         return checked_proxy("proxy-url", proxy_url)
@@ -34,14 +34,14 @@ def find_proxy(server: SplitResult, proxy_url: str, environment: Mapping[str, st
 
 
 def checked_proxy(origin: str, address: str) -> str:
-    """Return a proxy's address; raises `InputError` without its password if no connection can go through it."""
+    """Return a proxy's address; raises `InputError`, which leaves out the password, if it is unusable."""
     if usable_address(address) is None:
         raise InputError(origin, address.rpartition("@")[2], "the http or https address of a proxy")
     return address
 
 
 def usable_address(url: str) -> SplitResult | None:
-    """Return the parts of a server's address, None for what is none."""
+    """Return the parts of a server's address, None if it is unusable."""
     try:
         address = urlsplit(url)
         is_usable = address.scheme in PORTS and bool(address.hostname) and address.port != 0
@@ -51,7 +51,7 @@ def usable_address(url: str) -> SplitResult | None:
 
 
 def proxy_headers(proxy: str) -> dict[str, str]:
-    """Return the headers by which a client shows a proxy the user and password of its address."""
+    """Return the headers that authenticate with a proxy, by the user and password in its address."""
     parts = urlsplit(proxy)
     if parts.username is None:
         return {}
@@ -71,8 +71,7 @@ def is_loopback(host: str) -> bool:
 def is_excluded(host: str, port: int, excluded: str) -> bool:
     """Return whether NO_PROXY names a host.
 
-    It lists `*`, addresses, ranges of them, and names, each of which stands for all below it too; with or without a
-    port.
+    Its entries are `*`, addresses, CIDR ranges, and domains with all their subdomains, each with or without a port.
     """
     entries = [entry.strip().lower() for entry in excluded.split(",")]
     return any(_names(entry, host.rstrip(".").lower(), port) for entry in entries if entry)
@@ -102,7 +101,7 @@ def _split_port(entry: str) -> tuple[str, int]:
 
 
 def _holds(pattern: str, address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address is that of a pattern or in its range."""
+    """Return whether an address equals a pattern or is in its range."""
     try:
         return address in ip_network(pattern, strict=False)
     except ValueError:
@@ -110,7 +109,7 @@ def _holds(pattern: str, address: IPv4Address | IPv6Address) -> bool:
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a host is, None for a name; an IPv4 address in the clothes of IPv6 is an IPv4 address."""
+    """Return a host as an address, None if it is a name; an IPv4-mapped IPv6 address is an IPv4 address."""
     try:
         address = ip_address(host.partition("%")[0].strip("[]"))
     except ValueError:

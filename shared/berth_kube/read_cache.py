@@ -1,4 +1,4 @@
-"""Each object and each list read once, for several questions about one moment."""
+"""A cache that reads each object and each list once, for several questions about one moment."""
 # ruff: noqa: A002 - `type` is what a caller passes, as in the client
 
 from typing import Any
@@ -14,10 +14,10 @@ _AS_READ: Any = msgspec.Raw
 
 
 class ReadCache:
-    """A `ListSource` that requests what it is asked for when it is first asked for it; for one thread.
+    """A `ListSource` that remembers what it has read; for one thread.
 
-    An object that is asked for as several types is requested once. What is missing or may not be read is not requested
-    again either; after any other error it is.
+    An object that is asked for as several types is requested once. A missing object or a missing right is remembered,
+    too; any other error is not.
     """
 
     def __init__(self, source: ListSource) -> None:
@@ -26,7 +26,7 @@ class ReadCache:
         self._lists: dict[tuple[Resource, str | None, str, str, Any], Listing[Any]] = {}
 
     def get(self, resource: Resource, name: str, *, namespace: str | None = None, type: type[T] = AS_DICT) -> T:
-        """Return one object as it was when it was first asked for; raises a KubeError."""
+        """Return one object as it was when first asked for; raises a KubeError."""
         key = (resource, name, namespace)
         if key not in self._objects:
             try:

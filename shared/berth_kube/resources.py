@@ -1,7 +1,4 @@
-"""Addresses of the API resources in use.
-
-An address has group, version, plural, kind and scope.
-"""
+"""Addresses of the API resources in use: group, version, plural, kind and scope."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,10 +11,7 @@ _SEGMENT: Final = "one segment of a path: not empty, not . or .., without / \\ %
 
 
 class UnaddressableError(InputError, PermanentError):
-    """A name or namespace is invalid in a URL's path.
-
-    `field` names it.
-    """
+    """A name or namespace is invalid in a URL's path; `field` names it."""
 
 
 def is_path_segment(text: str) -> bool:
@@ -30,10 +24,7 @@ def is_path_segment(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind of object in the API.
-
-    `group` is "" for the core group.
-    """
+    """One kind of object in the API; `group` is "" for the core group."""
 
     group: str
     version: str
@@ -51,11 +42,11 @@ class Resource:
         return f"{self.kind.lower()}.{self.group}" if self.group else self.kind.lower()
 
     def path(self, name: str | None = None, *, namespace: str | None = None, subresource: str = "") -> str:
-        """Return the path of one object.
+        """Return the path of one object, without a name that of all objects.
 
-        Without a name it is the path of all objects. Raises ValueError if a namespace is given for a cluster-scoped
-        resource or missing for one object, and `UnaddressableError` for a name or namespace that would lead elsewhere.
-        An empty name does: it would address all objects.
+        Raises ValueError if a namespace is given for a cluster-scoped resource or missing for one object, and
+        `UnaddressableError` for a name or namespace that would lead elsewhere. An empty name is such a name: it would
+        address all objects.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.plural} have no namespace, got {namespace!r}")
@@ -69,7 +60,6 @@ class Resource:
         return "/".join([root, self.version, *parts])
 
     def _segment(self, field: str, text: str) -> str:
-        """Return an escaped segment of a path; raises `UnaddressableError`."""
         if not is_path_segment(text):
             raise UnaddressableError(f"{self.kind} {field}", text, _SEGMENT)
         return quote(text, safe="")

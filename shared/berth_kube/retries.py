@@ -56,10 +56,7 @@ class Backoff:
     """Random share of a wait: 0.5 means between half of it and all of it."""
 
     def wait_seconds(self, failures: int, *, draw: Callable[[], float] = CHANCE.random) -> float:
-        """Return the wait after a number of failures in a row.
-
-        Failures count from 1.
-        """
+        """Return the wait after a number of failures in a row, counted from 1."""
         # The exponent is bounded, so that a long outage does not overflow.
         full = min(self.longest_seconds, self.first_seconds * self.factor ** min(failures - 1, 64))
         return full * (1 - self.jitter * draw())
@@ -111,10 +108,7 @@ class RetryPolicy:
                 clock.sleep(wait_seconds)
 
     def _wait_before_next(self, attempt: int, error: KubeError) -> float:
-        """Return the wait after an attempt.
-
-        The server's delay counts if it is longer than the back-off.
-        """
+        """Return the wait after an attempt: the back-off, or the server's Retry-After if that is longer."""
         return max(self.backoff.wait_seconds(attempt), error.retry_after_seconds or 0.0)
 
 
@@ -122,7 +116,6 @@ NO_RETRIES = RetryPolicy(attempts=1)
 
 
 def may_repeat(error: KubeError, repeatable: Repeatable) -> bool:
-    """Return whether a call that failed with this error may be repeated."""
     match error:
         case EvictionBlockedError() | EvictionInterceptedError() | UntrustedServerError():
             return False
@@ -142,9 +135,9 @@ def may_repeat(error: KubeError, repeatable: Repeatable) -> bool:
 # --- grants ----------------------------------------------------------------------------------------------------------
 # Record of what the API server allowed, to distinguish a missing right from one that it has not loaded yet.
 #
-# Just after its start an API server answers 403 for a moment, before it has loaded the roles. So a 403 is doubted if
-# the same was allowed before, or if the connection was lost a moment ago; a right that never existed is no reason to
-# wait.
+# Just after its start an API server answers 403 for a moment, before its informers have loaded the roles
+# (kubernetes/kubernetes#121635). So a 403 is doubted if the same was allowed before, or if the connection was lost a
+# moment ago; a right that never existed is no reason to wait.
 
 AFTER_A_LOSS_SECONDS: Final = 30.0
 """How long after a lost connection every missing right is doubted."""
@@ -159,10 +152,7 @@ _ALLOWED: Final = (NotFoundError, ConflictError, AlreadyExistsError, GoneError, 
 
 
 class Right(NamedTuple):
-    """A request as far as rights distinguish it.
-
-    `place` is the path without the name.
-    """
+    """A request as far as rights distinguish it; `place` is the path without the name."""
 
     verb: str
     place: str
@@ -193,10 +183,7 @@ class Grants:
             self._lost_at = clock.monotonic()
 
     def doubts(self, right: Right, error: KubeError, clock: Clock) -> bool:
-        """Return whether a missing right may return within moments.
-
-        False for any other error.
-        """
+        """Return whether a missing right may return within moments; False for any other error."""
         if not is_missing_right(error):
             return False
         with self._lock:
@@ -210,10 +197,10 @@ class Grants:
 
 
 def await_rights(clock: Clock, *reads: Callable[[], object], seconds: float = AFTER_A_LOSS_SECONDS) -> None:
-    """Wait until the API server allows these reads.
+    """Wait until the API server allows these reads; raises no KubeError.
 
-    For a service's start; raises no KubeError. A read that needs a Role and one that needs a ClusterRole show that both
-    are loaded. Other faults, and a right that never comes, show in the calls that follow.
+    For a service's start. A read that needs a Role and one that needs a ClusterRole show that both are loaded. Other
+    faults, and a right that never comes, show in the calls that follow.
     """
     deadline = clock.monotonic() + seconds
     for read in reads:
@@ -235,7 +222,6 @@ def is_missing_right(error: KubeError) -> bool:
 
 
 def right_of(verb: str, path: str) -> Right:
-    """Return the right that a request uses."""
     root, _, below_namespaces = path.partition("/namespaces/")
     if not below_namespaces:
         parts = path.split("/")

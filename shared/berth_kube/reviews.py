@@ -28,10 +28,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A possible request.
-
-    `verb` is as in RBAC; an empty `name` means all objects.
-    """
+    """A possible request; `verb` is as in RBAC, an empty `name` means all objects."""
 
     verb: str
     resource: Resource
@@ -112,7 +109,7 @@ def review_access(client: KubeClient, subject: Subject, access: Access) -> bool:
 
 
 def review_own_user(client: KubeClient) -> Subject | None:
-    """Return who the API server takes the client for, None for an anonymous one; raises a KubeError."""
+    """Return as whom the API server authenticates the client, None for an anonymous user; raises a KubeError."""
     body = _body(SELF_SUBJECT_REVIEWS, {})
     user = client.create(SELF_SUBJECT_REVIEWS, body, type=_SelfReview).status.user_info
     return Subject(user.username, user.uid, user.groups) if user.username else None

@@ -1,4 +1,4 @@
-"""What calls for single objects have shown, for copies of collections that must not be older than that.
+"""Sightings: what calls for single objects show, reported to copies of collections that must not be older.
 
 A watch brings a change a moment after the call that made or saw it.
 """
@@ -17,14 +17,14 @@ class Witness(Protocol):
     resource: Resource
 
     def await_version(self, resource_version: str) -> None:
-        """Take note that an object of the kind was written under a resourceVersion."""
+        """Record that an object of the kind was written under a resourceVersion."""
 
     def await_change(self, namespace: str | None, name: str) -> None:
-        """Take note that an object is gone, or no longer as it was: it was deleted, evicted or not found."""
+        """Record that an object is gone or changed: it was deleted, evicted or not found."""
 
 
 class Sightings:
-    """Passes on what single calls have shown to those who keep copies; thread-safe."""
+    """Reports what single calls show to those who keep copies; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class Sightings:
 
     @contextmanager
     def shown_to(self, witness: Witness) -> Iterator[None]:
-        """Show a witness what calls from now on show of its kind."""
+        """Report to a witness, within the block, what calls show of its kind."""
         with self._lock:
             self._witnesses = (*self._witnesses, witness)
         try:
@@ -52,7 +52,7 @@ class Sightings:
                 witness.await_version(resource_version)
 
     def note_change(self, resource: Resource, namespace: str | None, name: str) -> None:
-        """Record that an object is gone, or no longer as it was."""
+        """Record that an object is gone or changed."""
         for witness in self._witnesses:
             if witness.resource == resource:
                 witness.await_change(namespace, name)

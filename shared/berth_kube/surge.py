@@ -1,10 +1,12 @@
-"""Lets a pod of a Deployment go before its eviction, and gives it back.
+"""Releases a pod of a Deployment before its eviction, and takes it back.
 
-A pod whose label `pod-template-hash` has another value is none of its ReplicaSet's: that lets it go and makes another,
-while Services and budgets count both. With its old value the ReplicaSet has it back, and deletes the one too many.
+A pod whose label `pod-template-hash` has another value does not match its ReplicaSet's selector: the ReplicaSet
+releases it (pkg/controller/controller_ref_manager.go) and makes another, while Services and budgets count both. With
+its old value the ReplicaSet adopts it again, and deletes the one too many.
 
-A released pod is also owned, not controlled, by the Deployment: it ends with that even if Berth never takes it back.
-Its annotation decides nothing. What the label had been, the ReplicaSet says; that a pod may be evicted, the plan.
+A released pod is also owned, not controlled, by the Deployment: the garbage collector deletes it with the Deployment
+even if Berth never takes it back. Its annotation decides nothing: the ReplicaSet says what the label had been, the plan
+whether the pod may be evicted.
 """
 
 import json
@@ -55,7 +57,7 @@ from berth_kube.resources import (
 )
 
 _MISFITS: Final = (LookupError, TypeError, AttributeError, ValueError)
-"""What Python raises where a value of a raw object is of another type than its kind has."""
+"""What Python raises if a value in a raw object has the wrong type."""
 
 _RELEASED: Final = f"{TEMPLATE_HASH_LABEL}={RELEASED_HASH}"
 _SHARED: Final = {"ReadWriteMany", "ReadOnlyMany"}
@@ -64,7 +66,7 @@ _GANG_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/grou
 
 
 class ObjectReader(Protocol):
-    """Gives objects, such as a `KubeClient`."""
+    """A source of objects, such as a `KubeClient`."""
 
     def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> dict[str, Any]:
         """Return an object; raises `BerthError`."""
@@ -76,7 +78,7 @@ class ObjectReader(Protocol):
 
 
 class ReadOnce:
-    """Gives objects of one namespace after the other, each kind from one list."""
+    """A source of objects that lists each kind of a namespace once, for one namespace after the other."""
 
     def __init__(self, read: Callable[[Resource, str | None], Iterable[RawObject]]) -> None:
         """`read` returns the objects of a kind in a namespace."""
@@ -108,18 +110,18 @@ class ReadOnce:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What decides beside the pod itself whether it can surge, as the API server has it."""
+    """The objects around a pod that decide whether it can surge, as the API server has them."""
 
     replica_set: RawObject | None = None
     deployment: RawObject | None = None
     selecting: tuple[tuple[str, RawObject], ...] = ()
     """Services and budgets of the namespace, with their kinds."""
     controllers: tuple[tuple[str, RawObject], ...] = ()
-    """All that could adopt a pod without a controller, with their kinds."""
+    """The objects that could adopt a pod without a controller, with their kinds."""
     autoscalers: tuple[RawObject, ...] = ()
     quotas: tuple[RawObject, ...] = ()
     uncounted: int = 0
-    """Pods of the namespace that were let go just now: quotas may not count yet what is made in their stead."""
+    """Pods of the namespace that were released just now: quotas may not count their replacements yet."""
 
     claims: tuple[RawObject, ...] = ()
 
@@ -127,22 +129,18 @@ class Around:
 _SELECTING: Final = (SERVICES, PDBS)
 _CONTROLLERS: Final = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, REPLICATION_CONTROLLERS)
 _OLDEST_SECONDS: Final = 3.0
-"""How old what is known of a namespace may be: else each move would read all of it."""
+"""Maximum age of what was read of a namespace; without it each move would read the whole namespace."""
 _UNCOUNTED_SECONDS: Final = 5.0
-"""How long a quota may not count yet the pod that is made for one that was let go."""
+"""How long a quota may not count the replacement of a released pod yet."""
 
 
 def is_ready(raw_pod: RawObject) -> bool:
-    """Return whether a pod is Ready."""
     conditions = (raw_pod.get("status") or {}).get("conditions") or ()
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
-    """Return the pod's controller as a Reservation's owner.
-
-    None for a pod without a controller: nothing recreates it.
-    """
+    """Return the pod's controller as a Reservation's owner, None without one: nothing recreates the pod."""
     metadata = raw_pod["metadata"]
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
@@ -159,7 +157,7 @@ def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
 def look_around(
     client: ObjectReader, raw_pod: RawObject, read_namespace: Callable[[str], Around] | None = None
 ) -> Around:
-    """Return what decides about a pod; raises `BerthError`."""
+    """Return the objects that decide about a pod; raises `BerthError`."""
     namespace, owner = raw_pod["metadata"]["namespace"], controller_reference(raw_pod)
     if owner is None or owner.kind != "ReplicaSet":
         return Around()
@@ -201,7 +199,7 @@ def _all_of(client: ObjectReader, resource: Resource, namespace: str) -> tuple[R
 
 
 class SurgeEligibility:
-    """Reads what decides whether pods can surge, once for those of a namespace; called from many threads."""
+    """Reads the objects that decide whether pods can surge, once for the pods of a namespace; thread-safe."""
 
     def __init__(self, client: ObjectReader, clock: Clock) -> None:
         self._client = client
@@ -209,14 +207,17 @@ class SurgeEligibility:
         self._locks: dict[str, threading.RLock] = {}
         self._known: dict[str, tuple[float, Around]] = {}
         self._let_go: defaultdict[str, list[float]] = defaultdict(list)
-        """When pods were let go, by namespace."""
+        """Monotonic times at which pods were released, by namespace."""
 
     def look(self, raw_pod: RawObject) -> Around:
-        """Return what decides about a pod; raises `BerthError`."""
+        """Return the objects that decide about a pod; raises `BerthError`."""
         return look_around(self._client, raw_pod, self._look_at)
 
     def turn(self, namespace: str) -> threading.RLock:
-        """Return the lock to hold from the look at a pod until it is let go."""
+        """Return the lock to hold from the look at a pod until it is released.
+
+        Two moves must not both count on the last room of a quota.
+        """
         return self._locks.setdefault(namespace, threading.RLock())
 
     def note_release(self, namespace: str) -> None:
@@ -224,7 +225,7 @@ class SurgeEligibility:
         self._let_go[namespace].append(self._clock.monotonic())
 
     def _look_at(self, namespace: str) -> Around:
-        """Return what a namespace has; quotas as they are now."""
+        """Return the objects of a namespace; quotas as they are now."""
         with self.turn(namespace):
             now = self._clock.monotonic()
             read_at, known_around = self._known.get(namespace, (now - 2 * _OLDEST_SECONDS, Around()))
@@ -239,7 +240,7 @@ class SurgeEligibility:
 
 
 def find_replica_set(client: ObjectReader, namespace: str, name: str) -> dict[str, Any] | None:
-    """Return a ReplicaSet that is there and stays."""
+    """Return a ReplicaSet that exists and is not being deleted, None otherwise."""
     try:
         replica_set = client.get(REPLICA_SETS, name, namespace=namespace)
     except NotFoundError:
@@ -255,7 +256,7 @@ _NO_ROOM: Final = " has no room for one pod more"
 
 
 def may_surge_later(reason: str) -> bool:
-    """Return whether a reason against a surge may be one of a moment, such as just after another pod was let go."""
+    """Return whether a reason against a surge may pass soon, as just after another pod was released."""
     return reason == _IN_CHANGE or reason.endswith(_NO_ROOM)
 
 
@@ -323,13 +324,13 @@ def is_rolled_out(deployment: RawObject) -> bool:
 
 
 def wanted_replicas(workload: RawObject) -> int:
-    """Return how many pods a controller is to have: one if it does not say."""
+    """Return how many pods a controller wants; the API's default is one."""
     replicas = (workload.get("spec") or {}).get("replicas")
     return 1 if replicas is None else int(replicas)
 
 
 def _why_not_by_selectors(raw_pod: RawObject, around: Around) -> str:
-    """Return who would lose the pod with its label, or would take it for its own."""
+    """Return which object would no longer select the pod with its new label, or would adopt it."""
     labels: dict[str, str] = dict(raw_pod["metadata"].get("labels") or {})
     labels_after = labels | {TEMPLATE_HASH_LABEL: RELEASED_HASH}
     for kind, raw_object in around.selecting:
@@ -346,15 +347,15 @@ def _why_not_by_selectors(raw_pod: RawObject, around: Around) -> str:
     return ""
 
 
-def _selects(kind: str, one: RawObject, labels: Mapping[str, str]) -> bool:
-    selector = one["spec"].get("selector")
+def _selects(kind: str, obj: RawObject, labels: Mapping[str, str]) -> bool:
+    selector = obj["spec"].get("selector")
     if kind in {SERVICES.kind, REPLICATION_CONTROLLERS.kind}:
         return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
     return selector is not None and matches_labels(convert(selector, LabelSelector), labels)
 
 
 def _why_not_by_room(raw_pod: RawObject, around: Around) -> str:
-    """Return which quota has no room for one pod more; one with scopes counts as if it were for all pods."""
+    """Return which quota has no room for one pod more; scopes of quotas are ignored, which errs on the safe side."""
     requests = effective_requests(convert(raw_pod["spec"], PodSpec))
     limits = ResourceAmounts.total(
         ResourceAmounts.from_quantities((container.get("resources") or {}).get("limits") or {})
@@ -382,16 +383,16 @@ def _volumes(raw_pod: RawObject) -> list[dict[str, Any]]:
 
 
 def hash_of(replica_set: RawObject) -> str:
-    """Return the label's value by which a ReplicaSet selects its pods, "" if by none."""
+    """Return the value of the label by which a ReplicaSet selects its pods, "" without it."""
     match_labels = (replica_set["spec"].get("selector") or {}).get("matchLabels") or {}
     return str(match_labels.get(TEMPLATE_HASH_LABEL) or "")
 
 
-# --- letting go and taking back --------------------------------------------------------------------------------------
+# --- releasing and taking back - --------------------------------------------------------------------------------------
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the annotation of a released pod says."""
+    """The annotation of a released pod."""
 
     plan: str = ""
     source: str = ""
@@ -399,12 +400,12 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     hash: str = ""
     min_ready_seconds: float = 0.0
     until: str = ""
-    """Without a plan: the time by which the operator gives the pod back, of which others evict."""
+    """Without a plan: the time by which the operator takes the pod back, whose eviction others have asked for."""
     requester: str = ""
 
     @classmethod
     def read(cls, annotations: Mapping[str, str]) -> "Note":
-        """Return what a pod's annotation says, nothing if it cannot be read."""
+        """Return the annotation of a pod, an empty note if it cannot be read."""
         try:
             return decode_json(annotations.get(RELEASED_ANNOTATION, ""), cls)
         except msgspec.DecodeError:
@@ -412,12 +413,12 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def is_out(raw_pod: RawObject) -> bool:
-    """Return whether a pod is labelled as let go."""
+    """Return whether a pod is labelled as released."""
     return (raw_pod["metadata"].get("labels") or {}).get(TEMPLATE_HASH_LABEL) == RELEASED_HASH
 
 
 def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, Any]:
-    """Return the merge patch that has the ReplicaSet let this very pod go, with what is known of it in the note."""
+    """Return the merge patch that makes the ReplicaSet release this very pod, and the note that records it."""
     metadata, owner = raw_pod["metadata"], around.replica_set or {}
     note = msgspec.structs.replace(
         note,
@@ -463,13 +464,13 @@ def build_return(raw_pod: RawObject, value: str) -> dict[str, Any]:
 
 
 def relabel(client: KubeClient, raw_pod: RawObject, body: dict[str, Any]) -> None:
-    """Send the patch of a pod that was built for it as it was seen; raises `BerthError`."""
+    """Patch a pod as it was seen, whose resourceVersion is in the patch; raises `BerthError`."""
     metadata = raw_pod["metadata"]
     client.merge_patch(PODS, metadata["name"], body, namespace=metadata["namespace"])
 
 
 class Returned(Enum):
-    """What came of taking a pod back."""
+    """The result of taking a pod back."""
 
     DONE = auto()
     """It has its label again, or is gone."""
@@ -501,7 +502,7 @@ _LONGEST: Final = timedelta(hours=1)
 
 
 def released_pods(client: KubeClient, live: Collection[str], now: datetime) -> Iterator[dict[str, Any]]:
-    """Yield the released pods that none of these plans moves, and whose eviction by others is not under way."""
+    """Yield the released pods that no live plan moves, and whose eviction by others is not under way."""
     for raw_pod in client.list(PODS, label_selector=_RELEASED).items:
         note = Note.read(raw_pod["metadata"].get("annotations") or {})
         if note.plan not in live and not is_awaited(note.until, now):
@@ -509,7 +510,7 @@ def released_pods(client: KubeClient, live: Collection[str], now: datetime) -> I
 
 
 def is_awaited(until: str, now: datetime) -> bool:
-    """Return whether a pod that was let go for an eviction may still be replaced, by its note."""
+    """Return whether a pod that was released for an eviction may still be replaced, by the time in its note."""
     try:
         return bool(until) and now - _LATE < parse_timestamp(until) < now + _LONGEST
     except InputError:

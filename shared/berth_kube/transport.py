@@ -49,7 +49,7 @@ JSON_PATCH: Final = "application/json-patch+json"
 _BROKEN: Final = (HTTPError, OSError)
 _RENEWAL_PAUSE_SECONDS: Final = 10.0
 _FAILURES_BEFORE_RENEWAL: Final = 3
-"""So many failed connections in a row may mean another address, authority or proxy."""
+"""After so many failed connections in a row the address, authority or proxy may have changed."""
 
 Query = Sequence[tuple[str, str]]
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Request:
     body: bytes | None = None
     content_type: str = JSON
     is_packed: bool = False
-    """Whether the answer may come compressed; the API server compresses from 128 KiB on."""
+    """Whether the answer may be compressed; the API server compresses from 128 KiB on (`defaultGzipThresholdBytes`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,6 @@ class Transport:
 
     @property
     def server_url(self) -> str:
-        """Return the API server's address."""
         return str(self._client.configuration.host)
 
     def apart(self, connections: int) -> "Transport":
@@ -118,27 +117,20 @@ class Transport:
         return Transport(self._source, replace(self._settings, max_connections=connections, impersonated_user=user))
 
     def send(self, request: Request, *, silence_seconds: float | None = None) -> bytes:
-        """Return the body of a 2xx answer.
-
-        Raises a KubeError otherwise or after a long silence.
-        """
+        """Return the body of a 2xx answer; raises a KubeError otherwise or after a long silence."""
         with self._slots:
             return self._renewing(
                 lambda client: self._send_with(client, request, silence_seconds or self._settings.request_seconds)
             )
 
     def open_stream(self, request: Request, *, silence_seconds: float) -> BaseHTTPResponse:
-        """Return a 2xx answer with its body unread.
-
-        The caller closes it. Raises a KubeError otherwise.
-        """
+        """Return a 2xx answer with its body unread, for the caller to close; raises a KubeError otherwise."""
         return self._renewing(lambda client: self._open_with(client, request, silence_seconds))
 
     def broken(self, call: Call, error: Exception) -> UnreachableError:
-        """Return the KubeError of a stream or an answer that broke.
+        """Return the KubeError of a stream or an answer that broke, and drop the idle connections.
 
-        The idle connections are dropped: what has forgotten one has forgotten the others, too, and each would cost a
-        call the whole wait.
+        Whatever has forgotten one connection has forgotten the others, too, and each would cost a call the whole wait.
         """
         self.close()
         return error_from_transport(call, self.server_url, error)
@@ -152,7 +144,6 @@ class Transport:
         self._client.rest_client.pool_manager.clear()
 
     def _send_with(self, client: "ApiClient", request: Request, silence_seconds: float) -> bytes:
-        """Return the body of a 2xx answer."""
         with self._open_with(client, request, silence_seconds) as answer:
             return self._read(request, answer)
 
@@ -188,10 +179,7 @@ class Transport:
         return answer
 
     def _headers(self, client: "ApiClient", request: Request) -> dict[str, str]:
-        """Return the request's headers.
-
-        The official client renews a token that is about to expire.
-        """
+        """Return the request's headers; the official client renews a token that is about to expire."""
         headers = {"Accept": JSON, "User-Agent": self._settings.user_agent}
         if request.is_packed:
             headers["Accept-Encoding"] = "gzip"
@@ -211,7 +199,6 @@ class Transport:
         return headers
 
     def _read(self, request: Request, answer: BaseHTTPResponse) -> bytes:
-        """Return an answer's whole body."""
         try:
             return answer.read()
         except _BROKEN as error:
@@ -239,7 +226,7 @@ class Transport:
         """Run an action; if the credentials or the server's certificate are rejected, renew them and repeat.
 
         The official client renews only credentials with an expiry; token files, client certificates and authorities
-        change without one. After failed connections in a row the next action has a new client: the server's address or
+        change without one. After failed connections in a row the next action gets a new client: the server's address or
         its proxy may have changed.
         """
         client = self._client
@@ -264,7 +251,7 @@ class Transport:
     def _renewed_client(self, refused: "ApiClient") -> "ApiClient | None":
         """Return a new client in place of the refused one.
 
-        Returns None if the refused one is too recent or a new one impossible.
+        None if the refused one is too recent, or a new one cannot be made.
         """
         with self._credentials_lock:
             if self._client is not refused:

@@ -1,7 +1,7 @@
-"""Lists that are read once and then kept by watches: a later question costs what has changed.
+"""Lists that are read once and then kept up to date by watches: a later question costs only what has changed.
 
 An answer is never older than what the same client has written or read of single objects. A kind whose watch is silent,
-failed, or behind that for too long is listed anew, and raises what a list raises.
+has failed, or lags behind that for too long is listed again, and raises what a list raises.
 """
 
 # ruff: noqa: A002 - `type` is what a caller passes, as in the client
@@ -20,21 +20,21 @@ from berth_kube.resources import NODES, PODS, RESERVATIONS, Resource
 from berth_kube.watching import PROMPT_WATCH, Bookmark, Changed, Listed, Removed, WatchItem, WatchSettings
 
 _BEHIND_SECONDS: Final = 2.0
-"""How long a watch may be behind what a call has shown."""
+"""How long a watch may lag behind what a call has shown."""
 
 _RETURN_SECONDS: Final = 15.0
-"""Within which a watch that was cut answers again, beyond its longest silence."""
+"""Time for a watch that was cut to answer again, beyond its longest silence."""
 
 _JOIN_SECONDS: Final = 1.0
 _PROMPT: Final = frozenset({PODS, NODES, RESERVATIONS})
-"""What decides where there is room."""
+"""The kinds that decide where there is room: a plan must not be based on old ones."""
 
 _Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 
 class ListSource(Protocol):
-    """Where whole kinds and single objects are read from."""
+    """A source of whole kinds and single objects."""
 
     def list(
         self,
@@ -74,9 +74,9 @@ class WatchedLists:
         field_selector: str = "",
         type: type[T] = AS_DICT,
     ) -> Listing[T]:
-        """Return all objects of a kind, in no particular order; what a selector matches is read from the server.
+        """Return all objects of a kind, in no particular order; raises a KubeError.
 
-        Raises a KubeError.
+        A list with a selector or a namespace is read from the server.
         """
         if namespace or label_selector or field_selector:
             return self._client.list(
@@ -129,7 +129,7 @@ class _WatchedKind(Generic[T]):
         """The highest resourceVersion that the list and the watch have brought."""
         self._awaited_version = 0
         self._outdated: dict[_Key, str] = {}
-        """By object the resourceVersion that is over, as calls have shown; "" before the list is there."""
+        """By object the resourceVersion that calls have shown to be outdated; "" before the list is there."""
         self._answered_at = time.monotonic()
         self._has_failed = False
         self._informer: Informer[T] | None = None
@@ -174,7 +174,7 @@ class _WatchedKind(Generic[T]):
             self._has_failed, self._items = True, {}
 
     def current_items(self) -> tuple[T, ...] | None:
-        """Return all objects, None where they have to be listed anew."""
+        """Return all objects, None if they have to be listed again."""
         with self._is_current:
             is_current = self._is_current.wait_for(lambda: self._has_failed or self._is_up_to_date(), _BEHIND_SECONDS)
             silent_seconds = time.monotonic() - self._answered_at

@@ -46,9 +46,9 @@ class Listed(Generic[T]):
     items: tuple[T, ...]
     resource_version: str
     began: float = -math.inf
-    """When the list was asked for, by the monotonic clock: it has all that was stored before."""
+    """Monotonic time at which the list was requested: it has everything that was stored before."""
     restored: bool = False
-    """The list is of another history than what the watch brought before: etcd was restored from a backup."""
+    """Whether versions went back, so that the list belongs to another history: etcd was restored from a backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,8 @@ class WatchSettings:
     server_seconds: float = 300.0
     """How long the server keeps one connection, less a random tenth against simultaneous returns.
 
-    The API server sends a bookmark about once a minute, and one two seconds before the end.
+    The API server sends a bookmark (KEP-956) about once a minute, and one two seconds before the end
+    (`nextBookmarkTime` in k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
     """
     silence_seconds: float = 75.0
     """Longest silence before a reconnect."""
@@ -92,15 +93,16 @@ class WatchSettings:
 
     @property
     def in_vain_seconds(self) -> float:
-        """Return after how long open watches without an answer have a resourceVersion that means nothing.
+        """Return after how long without any event a watch may be waiting for a resourceVersion that is lost.
 
-        An API server whose etcd was restored says nothing until its revisions have come to where they had been.
+        An API server whose etcd was restored from a backup accepts a watch from a newer resourceVersion, and says
+        nothing until its revisions have come that far (kubernetes/kubernetes#107457).
         """
         return 0.8 * min(self.server_seconds, self.silence_seconds)
 
 
 PROMPT_WATCH: Final = WatchSettings(server_seconds=30.0, silence_seconds=34.0)
-"""For what a place is held by: a connection that was forgotten on its way is noticed in about half a minute.
+"""For the objects that hold places: a connection that the network has dropped is noticed in about half a minute.
 
 Each connection ends soon, so that the bookmark before its end comes soon.
 """
@@ -160,10 +162,7 @@ def follow(
 
 
 class _Feed(Generic[T]):
-    """Reads a collection in a thread and puts items into `items`.
-
-    The error that ends it goes there too.
-    """
+    """Reads a collection in a thread and puts items, and the error that ends it, into `items`."""
 
     def __init__(
         self,
@@ -204,10 +203,7 @@ class _Feed(Generic[T]):
                     self._stream.shutdown()
 
     def _read_once(self) -> None:
-        """List if needed, then follow one connection to its end.
-
-        Waits after a failure.
-        """
+        """List if needed, then follow one connection to its end; wait after a failure."""
         try:
             if self._in_vain_seconds >= self._settings.in_vain_seconds:
                 self._look_back()
@@ -224,10 +220,7 @@ class _Feed(Generic[T]):
             self._wait_after(error)
 
     def _wait_after(self, error: KubeError) -> None:
-        """Wait before the next try.
-
-        The wait grows with each failure and is at least what the server asks.
-        """
+        """Wait before the next try, longer after each failure and at least as long as the server asks."""
         self._failures += 1
         wait_seconds = max(self._settings.backoff.wait_seconds(self._failures), error.retry_after_seconds or 0.0)
         level = logging.WARNING if self._failures >= _WORTH_A_WARNING else logging.DEBUG
@@ -235,13 +228,15 @@ class _Feed(Generic[T]):
         self._abandoned.wait(wait_seconds)
 
     def _look_back(self) -> None:
-        """Begin with a list where versions have gone back; a quiet cluster brings no bookmark either."""
+        """List again if the collection's resourceVersion has gone back.
+
+        Neither a quiet cluster nor a restored one sends a bookmark, so only the version tells them apart.
+        """
         if version_number(self._source.read_version()) < self._highest_version:
             self._resource_version = ""
         self._in_vain_seconds = 0.0
 
     def _list(self) -> None:
-        """List all objects and emit them."""
         listing = self._source.read_all()
         version = version_number(listing.resource_version)
         is_restored, self._highest_version = version < self._highest_version, version
@@ -250,10 +245,7 @@ class _Feed(Generic[T]):
         self._begun = True
 
     def _follow_stream(self) -> None:
-        """Follow one connection until the server ends it.
-
-        Raises a KubeError after another end.
-        """
+        """Follow one connection until the server ends it; raises a KubeError after any other end."""
         stream = self._open()
         self._on_answer()
         started, items_seen = time.monotonic(), 0
@@ -288,10 +280,7 @@ class _Feed(Generic[T]):
         self._highest_version = max(self._highest_version, version_number(self._resource_version))
 
     def _emit(self, item: WatchItem[T] | BaseException) -> None:
-        """Put an item into the queue unless abandoned.
-
-        Waits while the caller is behind.
-        """
+        """Put an item into the queue unless abandoned; wait while the caller is behind."""
         while not self._abandoned.is_set():
             try:
                 self.items.put(item, timeout=_STOP_POLL_SECONDS)
@@ -309,10 +298,7 @@ class _Feed(Generic[T]):
         return stream
 
     def _lines(self, stream: BaseHTTPResponse) -> Iterator[bytes]:
-        """Yield the lines of one connection.
-
-        A truncated line is dropped; its event comes again.
-        """
+        """Yield the lines of one connection; a truncated line is dropped, because its event comes again."""
         try:
             pending = b""
             while not self._abandoned.is_set() and (chunk := stream.read1(_READ_BYTES)):

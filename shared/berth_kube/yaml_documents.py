@@ -1,7 +1,7 @@
 """YAML of users, read within bounds.
 
-Memory stays proportional to the file's length. Aliases let a few lines stand for millions of values, or for a value
-within itself; both are detected on the nodes, before objects are built from them.
+Memory stays proportional to the file's length. Aliases let a few lines stand for millions of values ("billion laughs"),
+or for a value within itself; both are detected on the nodes, before objects are built from them.
 """
 
 from collections.abc import Iterable
@@ -30,15 +30,15 @@ _Loader: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLo
 
 @dataclass(frozen=True, slots=True)
 class LocatedDocument:
-    """A document in builtins, and where in the text its fields stand."""
+    """A document in builtins, and the positions of its fields in the text."""
 
     content: object
     root: yaml.Node
 
     def line_of(self, path: str) -> int | None:
-        """Return the line, from 1, of a field such as `spec.profiles[0].name`; the last that is there of its path.
+        """Return the line, from 1, of the deepest part of a path such as `spec.profiles[0].name` that exists.
 
-        None if nothing of it is there. A path may name a member of a list, as in `pluginConfig.DefaultEvictor`.
+        None if no part exists. A path may name a member of a list, as in `pluginConfig.DefaultEvictor`.
         """
         node, line = self.root, None
         for step in field_steps(path):
@@ -51,7 +51,7 @@ class LocatedDocument:
 
 
 def _step_into(node: yaml.Node, step: str) -> tuple[yaml.Mark, yaml.Node] | None:
-    """Return where a field or member of a list begins, and its value."""
+    """Return where a field or member of a list begins, and its value; None if it does not exist."""
     match node:
         case yaml.MappingNode():
             pairs = ((key.start_mark, value) for key, value in node.value if getattr(key, "value", None) == step)
@@ -96,7 +96,10 @@ def locate_documents(text: str) -> tuple[LocatedDocument, ...]:
 
 
 def _check_depth(text: str) -> None:
-    """Raise at the first value that is nested too deeply, before nodes are composed: that takes a stack."""
+    """Raise at the first value that is nested too deeply.
+
+    Before nodes are composed, because the composer recurses.
+    """
     levels = 0
     for event in yaml.parse(text, Loader=_Loader):
         match event:
@@ -120,9 +123,9 @@ def read_bounded(source: Path | IO[bytes]) -> str:
 
 
 def _check(root: yaml.Node) -> None:
-    """Raise if a document is too deep, cyclic or too large.
+    """Raise if a document is too deep, cyclic or has too many values.
 
-    It is cyclic if it is nested in itself, and large by its number of values.
+    A depth-first walk on a stack of its own, in which a node that is still open is its own ancestor.
     """
     measured: dict[int, tuple[int, int]] = {}  # node to values and levels
     open_nodes: set[int] = set()

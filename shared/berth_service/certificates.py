@@ -1,7 +1,4 @@
-"""Keys and certificates of an authority, servers and clients.
-
-The authority signs for itself and for the others.
-"""
+"""Keys and certificates of an authority, servers and clients; the authority signs its own certificate, too."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -18,7 +15,7 @@ BACKDATE: Final = timedelta(minutes=5)
 """A certificate is valid from so long before it is made, for machines whose clock is behind."""
 
 _LONGEST_NAME: Final = 64
-"""Of a subject, by RFC 5280."""
+"""Maximum length of a common name (`ub-common-name` of RFC 5280)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +27,18 @@ class KeyPair:
 
     @classmethod
     def from_pem(cls, certificate: bytes, key: bytes) -> "KeyPair":
-        """Read a key and the first certificate, which is its own.
+        """Read a key and its certificate, the first in `certificate`.
 
         Raises ValueError or TypeError if they cannot be read, ValueError if they do not belong together.
         """
-        read = x509.load_pem_x509_certificate(certificate)
-        read_key = serialization.load_pem_private_key(key, password=None)
-        if not isinstance(read_key, ec.EllipticCurvePrivateKey) or read_key.public_key() != read.public_key():
+        loaded = x509.load_pem_x509_certificate(certificate)
+        private_key = serialization.load_pem_private_key(key, password=None)
+        if not isinstance(private_key, ec.EllipticCurvePrivateKey) or private_key.public_key() != loaded.public_key():
             raise ValueError("the key is not that of the certificate")
-        return cls(read_key, read)
+        return cls(private_key, loaded)
 
 
 def to_pem(certificate: x509.Certificate) -> bytes:
-    """Return a certificate in PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
@@ -59,7 +55,7 @@ def make_key() -> ec.EllipticCurvePrivateKey:
 
 
 def make_authority(name: str, *, now: datetime, life: timedelta) -> KeyPair:
-    """Make an authority that signs no other authorities."""
+    """Make an authority, which cannot sign other authorities."""
     key, subject = make_key(), _subject(name)
     builder = (
         _start_certificate(key, subject, subject, now=now, life=life)
@@ -70,10 +66,7 @@ def make_authority(name: str, *, now: datetime, life: timedelta) -> KeyPair:
 
 
 def sign_server(authority: KeyPair, name: str, hosts: Sequence[str], *, now: datetime, life: timedelta) -> KeyPair:
-    """Make a server's certificate.
-
-    The hosts by which clients call it are names and addresses.
-    """
+    """Make a server's certificate for the names and addresses by which clients call it."""
     key = make_key()
     builder = _start_leaf(key, _subject(name[:_LONGEST_NAME]), authority, now=now, life=life)
     extensions = (
@@ -86,10 +79,7 @@ def sign_server(authority: KeyPair, name: str, hosts: Sequence[str], *, now: dat
 
 
 def sign_client(authority: KeyPair, user: str, groups: Sequence[str], *, now: datetime, life: timedelta) -> KeyPair:
-    """Make a client's certificate.
-
-    Kubernetes reads the user from the common name, groups from organisations.
-    """
+    """Make a client's certificate: Kubernetes reads the user from the common name, groups from organisations."""
     key = make_key()
     builder = _start_leaf(key, _subject(user, groups), authority, now=now, life=life)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -99,8 +89,8 @@ def sign_client(authority: KeyPair, user: str, groups: Sequence[str], *, now: da
 def _start_leaf(
     key: ec.EllipticCurvePrivateKey, subject: x509.Name, authority: KeyPair, *, now: datetime, life: timedelta
 ) -> x509.CertificateBuilder:
-    """Return what certificates of servers and clients have in common."""
-    # Python 3.13 refuses certificates that do not point back at the key of their authority.
+    """Return a builder with the fields that certificates of servers and clients share."""
+    # Python 3.13 verifies strictly (VERIFY_X509_STRICT, python/cpython#107361), and so asks for this extension.
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     return (
         _start_certificate(key, subject, authority.certificate.subject, now=now, life=life)
@@ -112,7 +102,7 @@ def _start_leaf(
 def _start_certificate(
     key: ec.EllipticCurvePrivateKey, subject: x509.Name, issuer: x509.Name, *, now: datetime, life: timedelta
 ) -> x509.CertificateBuilder:
-    """Return what all certificates have in common."""
+    """Return a builder with the fields that all certificates share."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -131,10 +121,7 @@ def _subject(name: str, groups: Sequence[str] = ()) -> x509.Name:
 
 
 def _key_usage(*, authority: bool) -> x509.KeyUsage:
-    """Return what a key may be used for.
-
-    An authority's key signs certificates, any other signs handshakes.
-    """
+    """Return the permitted uses of a key: an authority's key signs certificates, any other signs handshakes."""
     return x509.KeyUsage(
         digital_signature=not authority,
         key_cert_sign=authority,

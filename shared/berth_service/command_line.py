@@ -1,4 +1,4 @@
-"""Commands whose help, version and completion go to the program's own output, wherever libraries print."""
+"""Commands whose help, version and completion go to the program's own output, whatever libraries print."""
 
 import os
 import sys
@@ -26,10 +26,10 @@ def write_notice(line: str) -> None:
 
 
 class OwnCommand(click.Command):
-    """A command; see above."""
+    """A command that writes its help and completion to the program's own output."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Return the option for the help, which writes it to the program's own output."""
+        """Return the option for the help, with a callback that writes to the program's own output."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.callback = _show_help
@@ -38,7 +38,10 @@ class OwnCommand(click.Command):
     def _main_shell_completion(
         self, ctx_args: MutableMapping[str, Any], prog_name: str, complete_var: str | None = None
     ) -> None:
-        """Answer a shell that asks what may follow, and end the process; without such a question do nothing."""
+        """Answer a shell's request for completions and end the process; return if there is no such request.
+
+        click would write the answer to `sys.stdout`.
+        """
         name = "_".join(prog_name.replace("-", " ").replace(".", " ").split())
         variable = complete_var or f"_{name}_COMPLETE".upper()
         instruction = os.environ.get(variable)
@@ -57,13 +60,13 @@ class OwnCommand(click.Command):
 
 
 class OwnGroup(OwnCommand, click.Group):
-    """A group of commands of that kind."""
+    """A group of such commands."""
 
     command_class: ClassVar[type[click.Command]] = OwnCommand  # type: ignore[misc]
 
 
 def version_option(package: str, program: str) -> Callable[[F], F]:
-    """Return what adds `--version`."""
+    """Return a decorator that adds `--version`."""
 
     def show_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
         if value and not context.resilient_parsing:

@@ -1,4 +1,4 @@
-"""What only an extra of the installation brings, and the sentence that asks for it."""
+"""Packages that only an extra of the installation brings, and the error that asks for it."""
 
 import sys
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ MODULES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
         Extra.SANDBOX: _OF_SANDBOX,
     }
 )
-"""What each brings that is imported; Go, which the sandbox is built with, may be on the machine without its wheel."""
+"""Imported modules of each extra; the sandbox's Go is left out, because the machine may have it without its wheel."""
 
 
 class MissingPackagesError(BerthError):
@@ -46,19 +46,19 @@ class MissingPackagesError(BerthError):
 
     @classmethod
     def of_import(cls, program: str, error: ModuleNotFoundError) -> "MissingPackagesError":
-        """Return the error for a module that a plain installation has, but this one does not."""
+        """Return the error for a module that every installation should have, but this one lacks."""
         return cls(program, ((error.name or str(error)).partition(".")[0],), "berth")
 
 
 def require(extra: Extra, purpose: str) -> None:
-    """Raise `MissingPackagesError` unless all that an extra brings is installed."""
+    """Raise `MissingPackagesError` unless all packages of an extra are installed."""
     missing = tuple(name for name in MODULES[extra] if find_spec(name) is None)
     if missing:
         raise MissingPackagesError(purpose, missing, f"berth[{extra}]")
 
 
 def require_or_end(extra: Extra, program: str) -> None:
-    """End the process with the sentence that asks for an extra unless all that it brings is installed."""
+    """End the process with the sentence that asks for an extra unless all its packages are installed."""
     try:
         require(extra, "this service")
     except MissingPackagesError as error:

@@ -1,6 +1,6 @@
 """The port of `/healthz`, `/readyz` and `/metrics`, which both programs serve.
 
-Its threads do nothing else, so a program that is busy or stuck still answers scrapes, and says that it is stuck.
+Its threads do nothing else, so a program that is busy or stuck still answers scrapes, and reports that it is stuck.
 """
 
 import json
@@ -23,7 +23,7 @@ from berth_core import InputError
 from berth_service.listening import join_address, listen
 
 _MOST_CLIENTS: Final = 64
-"""A probe or a scrape takes milliseconds: so many at once are slow clients."""
+"""A probe or a scrape takes milliseconds: if so many are open at once, most of them are slow clients."""
 _DROP_SECONDS: Final = 1.0
 _IDLE_SECONDS: Final = 10.0
 _STOP_CHECK_SECONDS: Final = 0.1
@@ -31,7 +31,7 @@ _STOP_CHECK_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a path of the port answers."""
+    """The answer of a path of the port."""
 
     status: HTTPStatus
     body: bytes
@@ -50,10 +50,7 @@ _ONLY_READS: Final = Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n
 
 
 class HealthServer:
-    """Answers on an address from `start` to `stop`.
-
-    As a context manager it does so within the block.
-    """
+    """Answers on an address from `start` to `stop`; a context manager."""
 
     def __init__(
         self,
@@ -75,10 +72,7 @@ class HealthServer:
         self._listener: _Listener | None = None
 
     def start(self) -> None:
-        """Listen.
-
-        Raises `InputError` if the address is not a free one of this machine.
-        """
+        """Listen; raises `InputError` if the address is not a free one of this machine."""
         try:
             listener = _Listener(self._host, self._port, self._handler)
         except OSError as error:
@@ -88,10 +82,7 @@ class HealthServer:
         self._listener = listener
 
     def stop(self) -> None:
-        """Stop listening, without a wait for unfinished answers.
-
-        Does nothing if the server never listened.
-        """
+        """Stop listening, without waiting for unfinished answers; does nothing if the server does not listen."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.shutdown()
@@ -116,10 +107,9 @@ def _render_metrics(registry: CollectorRegistry) -> Answer:
 
 
 class _Listener(ThreadingTCPServer):
-    """Answers each client in a thread.
+    """Answers each client in a thread; with too many clients, drops the one that came first.
 
-    Drops the client that came first where there are too many. Unlike http.server's own it asks no name server for the
-    name of its address, which may take long.
+    Unlike http.server's own it does not look up the name of its address, which may take long.
     """
 
     daemon_threads = True
@@ -128,7 +118,7 @@ class _Listener(ThreadingTCPServer):
     def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
         self._clients: OrderedDict[Any, None] = OrderedDict()
         self._left = threading.Condition()
-        """Guards `_clients`; notified when one has left."""
+        """Guards `_clients`; notified when a client has left."""
         super().__init__((host, port), handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listen(host, port, backlog=self.request_queue_size)
@@ -142,14 +132,11 @@ class _Listener(ThreadingTCPServer):
             self.shutdown_request(request)
 
     def _admit(self, request: Any) -> bool:  # noqa: ANN401 - as socketserver has it
-        """Count a client if there is room for it.
-
-        Returns whether there was room, or room could be made by dropping the first client.
-        """
+        """Count a client; return whether there was room, or dropping the first client made room."""
         with self._left:
             if len(self._clients) >= _MOST_CLIENTS:
                 oldest = next(iter(self._clients))
-                self._clients.move_to_end(oldest)  # one whose thread does not end at once is not the next to go
+                self._clients.move_to_end(oldest)  # its thread may not end at once: the next client to drop is another
                 with suppress(OSError):
                     oldest.shutdown(socket.SHUT_RDWR)
             has_room = self._left.wait_for(lambda: len(self._clients) < _MOST_CLIENTS, _DROP_SECONDS)
@@ -171,10 +158,7 @@ class _Listener(ThreadingTCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request of a client.
-
-    The client has some seconds to send it.
-    """
+    """Answers one request of a client, which has some seconds to send it."""
 
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_SECONDS
@@ -184,7 +168,6 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*rest)
 
     def do_GET(self) -> None:
-        """Answer by path."""
         route = self._routes.get(self.path.partition("?")[0])
         self._send(_NOT_FOUND if route is None else route())
 

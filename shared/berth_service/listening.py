@@ -1,4 +1,4 @@
-"""Where programs listen: one address of this machine, or all of them, of IPv4 and IPv6."""
+"""Listening on one address of this machine, or on all of them, of IPv4 and IPv6."""
 
 import errno
 import socket
@@ -17,7 +17,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def plain_host(host: str) -> str:
-    """Return a peer's address, that of IPv4 where a socket of both families writes it as one of IPv6."""
+    """Return a peer's address; an IPv4 address that a socket of both families reports as IPv6 becomes IPv4 again."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -27,10 +27,10 @@ def plain_host(host: str) -> str:
 
 
 def listen(host: str, port: int, *, backlog: int) -> socket.socket:
-    """Return a socket that listens; raises OSError.
+    """Return a listening socket; raises OSError.
 
-    `::` means all addresses of this machine, whichever of the two families it has. Of a name the IPv4 address is taken
-    where there is one: `localhost` is 127.0.0.1 where it is ::1 as well.
+    `::` means all addresses of this machine, whichever of the two families it has. For a name its IPv4 address is
+    preferred: `localhost` is 127.0.0.1 even if it is ::1 as well.
     """
     if host == _EVERYWHERE:
         return _listen_everywhere(port, backlog)
@@ -54,7 +54,7 @@ def _bind(family: int, address: tuple[object, ...], backlog: int) -> socket.sock
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # Whether `::` means both families is the host's default otherwise.
+            # Otherwise the host decides whether `::` means both families (net.ipv6.bindv6only).
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != _EVERYWHERE))
         listener.bind(address)
         listener.listen(backlog)

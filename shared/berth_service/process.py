@@ -50,7 +50,7 @@ def _is_ipv6(text: str) -> bool:
 
 
 def unique_identity() -> str:
-    """Return a name for this process that no other process uses."""
+    """Return a name that no other process uses."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
@@ -60,18 +60,18 @@ _ALLOCATIONS_PER_COLLECTION: Final = 50_000
 
 
 def collect_garbage_rarely() -> None:
-    """Look for cycles seldom: objects of a cluster live long or die by reference count.
+    """Let the garbage collector run rarely: objects of a cluster live long, or die by reference count.
 
-    Python's default takes a tenth of the time of an operator, and of a plan of a large cluster.
+    With Python's default it takes a tenth of an operator's time, and of the time of a plan of a large cluster.
     """
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
 
 
 def release_memory() -> None:
-    """Give back to the system what a long piece of work has left, as after a plan of a large cluster.
+    """Return memory to the system after a long piece of work, such as a plan of a large cluster.
 
-    Objects in cycles would stay until the next full collection, which may be hours away, and freed memory of the C
-    library stays with the process where that cannot give it back (musl has no such call).
+    Objects in cycles would stay until the next full collection, which may be hours away. The C library keeps freed
+    memory for the process unless `malloc_trim` returns it; musl has no such call.
     """
     gc.collect()
     with suppress(AttributeError, OSError):
@@ -120,10 +120,7 @@ def _as_text() -> list[Any]:
 
 
 def _printable(_logger: Any, _method: str, line: str) -> str:  # noqa: ANN401 - what structlog passes
-    """Return a line without control characters.
-
-    Others' names and messages may have some.
-    """
+    """Return a line without control characters, which names and messages of others may contain."""
     return printable_text(line)
 
 
@@ -135,10 +132,7 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT and SIGTERM set.
-
-    A second signal ends the process.
-    """
+    """Yield an event that SIGINT and SIGTERM set; a second signal ends the process."""
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -158,10 +152,10 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """Interrupt the block on SIGTERM and SIGHUP as on Ctrl-C.
+    """Interrupt the block on SIGTERM and SIGHUP as on Ctrl-C, so that it cleans up.
 
-    The block cleans up then. The clean-up is not interrupted by another signal; one that is ignored from the start
-    stays so, as under nohup.
+    The clean-up is not interrupted by another signal. A signal that is ignored from the start stays ignored, as under
+    nohup.
     """
     before = {number: signal.getsignal(number) for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN}
 

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 def quick_imports() -> Iterator[None]:
     """Keep the garbage collector off while modules are imported.
 
-    All that they make stays: looking through it again and again frees nothing, and takes up to a fifth of the time in
-    which a command starts.
+    Imports leave no garbage behind, and the collector takes up to a fifth of the time in which a command starts.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,8 +1,8 @@
 """Standard output belongs to the program: what libraries print does not get into it.
 
-A library prints when it is imported, while it works or, from C, when the process ends, with `print` or straight to the
-file descriptor. So the entry point of a program first moves standard output to a descriptor of its own, before it
-imports any library, and never moves it back. What the program has to say, it writes to `own_output()`.
+A library may print when it is imported, while it works or, from C, when the process ends, with `print` or straight to
+the file descriptor. So the entry point of a program first moves standard output to a descriptor of its own, before it
+imports any library, and never moves it back. The program itself writes to `own_output()`.
 """
 
 import io
@@ -18,9 +18,9 @@ _own: TextIO | None = None
 
 
 def own_output() -> TextIO:
-    """Return the stream for what the program itself writes to standard output.
+    """Return the stream for the program's own standard output.
 
-    Without an entry point before it, as in tests, this is `sys.stdout`.
+    Without an entry point, as in tests, this is `sys.stdout`.
     """
     return sys.stdout if _own is None else _own
 
@@ -34,11 +34,11 @@ def keep_output_apart() -> None:
 
 
 def keep_logs_apart() -> None:
-    """Keep what libraries print out of the log, as a service does, whose standard error is lines of JSON.
+    """Keep what libraries print out of the log, for a service whose standard error is lines of JSON.
 
     What they print in Python, and Python's warnings, become lines of the log. What they print in C is dropped: only
-    another thread could read it, and that waits for ever where C prints more than a pipe holds while it holds Python's
-    lock.
+    another thread could read it, and C code that fills the pipe while it holds the GIL would wait for that thread for
+    ever.
     """
     if _take_over():
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -49,14 +49,14 @@ def keep_logs_apart() -> None:
 
 
 def give_output_back() -> None:
-    """Lead descriptor 1 to standard output again, for another program that this process is about to become."""
+    """Let descriptor 1 lead to standard output again, before this process executes another program."""
     if _own is not None:
         _own.flush()
         os.dup2(_own.fileno(), _STDOUT)
 
 
 def discard_output() -> None:
-    """Drop what is still buffered and all that follows, once writing has failed: the end would try it again."""
+    """Drop buffered and later output once writing has failed: Python would try again at exit."""
     if _own is not None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, _own.fileno())
@@ -70,7 +70,7 @@ def _take_over() -> bool:
         return False
     for descriptor in range(_STDERR + 1):
         if not _is_open(descriptor):
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one: no other file may get it
+            os.open(os.devnull, os.O_RDWR)  # POSIX gives the lowest free number, so no later file gets this one
     old = sys.stdout if isinstance(sys.stdout, io.TextIOWrapper) else None
     own_stdout = io.TextIOWrapper(
         io.BufferedWriter(io.FileIO(os.dup(_STDOUT), "w")),
@@ -79,7 +79,7 @@ def _take_over() -> bool:
         line_buffering=old.line_buffering if old else False,
         write_through=old.write_through if old else False,
     )
-    sys.__stdout__ = own_stdout  # type: ignore[misc] # of this one the width of the terminal is asked
+    sys.__stdout__ = own_stdout  # type: ignore[misc] # `shutil.get_terminal_size` asks this stream
     _own = own_stdout
     return True
 
