@@ -1,4 +1,1 @@
-"""A real local control plane for the demo and the tests.
-
-Production never uses it.
-"""
+"""A real local control plane for the demo and the tests; production never uses it."""

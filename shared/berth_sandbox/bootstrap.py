@@ -99,7 +99,10 @@ def install_berth(client: KubeClient) -> None:
 
 
 def _let_replacements_be_tried(client: KubeClient) -> None:
-    """Create the account in whose name the descheduler makes pods by dry run, after the policy that bounds it."""
+    """Create the account in whose name the descheduler makes pods by dry run.
+
+    The policy that keeps it to dry runs exists already: no moment is left in which the account may create pods.
+    """
     rules = read_rules(REPLACEMENT_TRIAL)
     _apply(client, SERVICE_ACCOUNTS, _build(SERVICE_ACCOUNTS, REPLACEMENT_TRIAL, DEFAULT_NAMESPACE))
     roles = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
@@ -110,7 +113,7 @@ def _let_replacements_be_tried(client: KubeClient) -> None:
 
 
 def _apply(client: KubeClient, resource: Resource, body: dict[str, Any]) -> None:
-    """Apply a manifest under helm's name, with the marks that it asks of objects of a release."""
+    """Apply a manifest under helm's field manager, with the labels and annotations of objects of a release."""
     marks = {
         "labels": {"app.kubernetes.io/managed-by": "Helm"},
         "annotations": {
@@ -131,10 +134,10 @@ def _apply(client: KubeClient, resource: Resource, body: dict[str, Any]) -> None
 
 
 def restrict_kubelets(client: KubeClient, user: str) -> None:
-    """Let the user that plays the kubelets end terminating pods only.
+    """Let the user that plays the kubelets delete terminating pods only.
 
-    A kubelet names the uid of the pod whose end it reports. Kwok names none, and now and then reports it twice: then
-    another pod may have the name.
+    A kubelet deletes a pod with its uid as precondition (kubernetes/kubernetes#25224). kwok gives none, and now and
+    then deletes a pod twice: then another pod may have the name.
     """
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
     spec = {
@@ -162,10 +165,10 @@ def _defined(definition: Mapping[str, Any]) -> Resource:
 
 
 def is_installed(client: KubeClient) -> bool:
-    """Return whether the CRDs are served and pods can be created.
+    """Return whether the CRDs are served and pods can be created in the namespaces that exist from the start.
 
-    Pods can be created in the default namespaces once their service accounts exist. The client must not retry: a CRD's
-    storage answers 429 with a pause of a whole second while it starts.
+    The client must not retry: a CRD's storage answers 429 with Retry-After 1 while it starts, and a whole second is
+    long here.
     """
     if not all(takes_pods(client, namespace) for namespace in ("default", DEFAULT_NAMESPACE)):
         return False
@@ -173,7 +176,7 @@ def is_installed(client: KubeClient) -> bool:
 
 
 def takes_pods(client: KubeClient, namespace: str) -> bool:
-    """Return whether pods can be created in a namespace: its service account is there."""
+    """Return whether pods can be created in a namespace, which needs its default service account."""
     try:
         client.get(SERVICE_ACCOUNTS, "default", namespace=namespace)
     except KubeError:
@@ -217,10 +220,7 @@ def read_rules(account: str) -> dict[str, Any]:
 
 
 def build_admission_policies() -> tuple[tuple[dict[str, Any], dict[str, Any]], ...]:
-    """Return the accounts' admission policies, each with its binding.
-
-    They are as the chart has them.
-    """
+    """Return the accounts' admission policies as the chart has them, each with its binding."""
     text = _installed_folder("rules").joinpath("admission-policies.yaml").read_text(encoding="utf-8")
     for name, value in _POLICY_VALUES.items():
         text = text.replace(f"${{{name}}}", json.dumps(value))
@@ -248,7 +248,7 @@ def _build_policy(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _user(account: str) -> str:
-    """Return the name under which the API server knows a service account."""
+    """Return the user name of a service account."""
     return f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}"
 
 
@@ -266,9 +266,9 @@ def _grant(
     *,
     name: str = "",
 ) -> None:
-    """Grant rules to a service account, by a role of its own name or another.
+    """Grant rules to a service account by a role, in one namespace or, for "", in the whole cluster.
 
-    The rules hold in one namespace, or in the whole cluster for "".
+    The role has the account's name unless another is given.
     """
     role = name or account
     roles, bindings = resources
@@ -280,16 +280,12 @@ def _grant(
 
 
 def _build(resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
-    """Return a manifest's apiVersion, kind and metadata."""
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
 
 
 def _installed_folder(name: str) -> Traversable:
-    """Return the folder of CRDs or rules.
-
-    It is the wheel's copy, else the repository's original.
-    """
+    """Return the folder of CRDs or rules: the wheel's copy, else the repository's original."""
     installed = importlib.resources.files("berth_sandbox").joinpath("installed", name)
     if installed.is_dir():
         return installed
@@ -301,7 +297,7 @@ def _installed_folder(name: str) -> Traversable:
 
 
 def _read_documents(folder: Traversable | Path) -> Iterable[dict[str, Any]]:
-    """Return every YAML document of a folder, ordered by file name."""
+    """Yield every YAML document of a folder, ordered by file name."""
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".yaml"):
             text = file.read_text(encoding="utf-8")
@@ -332,10 +328,7 @@ class NodeShape:
 
 
 def node_names(prefix: str, first: int, count: int) -> tuple[str, ...]:
-    """Return the names of nodes numbered from `first`.
-
-    Numbers are padded so that names sort.
-    """
+    """Return the names of nodes numbered from `first`, padded so that names sort."""
     return tuple(f"{prefix}{number:0{_WIDTH}d}" for number in range(first, first + count))
 
 
@@ -388,7 +381,7 @@ def create_node(client: KubeClient, name: str, shape: NodeShape) -> None:
 def remove_leases(client: KubeClient) -> None:
     """Remove every node's lease, which kwok recreates.
 
-    A restarted kubelet resumes its own lease; kwok uses another identity at each start and would wait until the leases
+    A restarted kubelet resumes its own lease. kwok has another identity at each start, and would wait until the leases
     expire.
     """
     for lease in client.list(LEASES, namespace=_LEASE_NAMESPACE).items:

@@ -1,7 +1,4 @@
-"""Builds of Go programs into the user's cache, with progress.
-
-Each version is built once.
-"""
+"""Builds of Go programs into the user's cache, each version once, with progress."""
 
 import json
 import os
@@ -37,8 +34,8 @@ from berth_sandbox.go_toolchain import (
     kubelet_module,
 )
 
-_SAY_EVERY_SECONDS: Final = 5.0
-_SAY_EVERY_SECONDS_IN_A_PIPE: Final = 60.0
+_REPORT_EVERY_SECONDS: Final = 5.0
+_REPORT_EVERY_SECONDS_IN_A_PIPE: Final = 60.0
 _TAIL_LINES: Final = 12
 _DOWNLOADING: Final = "go: downloading "
 MANIFESTS_FOLDER: Final = "manifests"
@@ -72,10 +69,7 @@ def build_programs(module: GoModule, progress: Callable[[str], None]) -> dict[st
 
 
 def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress: Callable[[str], None]) -> None:
-    """Build programs in a temporary folder and move them into place.
-
-    The folder is in the cache.
-    """
+    """Build programs in a temporary folder of the cache and move them into place."""
     go = find_go(module.go_version())
     programs_text = f"{', '.join(program.name for program in programs)} {module.program_version()}"
     with _scratch_folder(folder) as scratch:
@@ -124,10 +118,7 @@ def _keep_manifests(source: Path, module: GoModule, folder: Path) -> None:
 
 @contextmanager
 def _scratch_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder beside the programs.
-
-    A killed build's leftovers are removed first.
-    """
+    """Yield an empty folder beside the programs; the leftovers of a killed build are removed first."""
     scratch = folder / ".building"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
@@ -140,14 +131,14 @@ def _scratch_folder(folder: Path) -> Iterator[Path]:
 class GoStep:
     """Runs Go commands for one build and reports progress: every few seconds on a terminal, else once a minute."""
 
-    def __init__(self, what: str, folder: Path, progress: Callable[[str], None]) -> None:
-        self._what = what
+    def __init__(self, programs: str, folder: Path, progress: Callable[[str], None]) -> None:
+        self._programs = programs
         self._folder = folder
         self._progress = progress
         self._started = time.monotonic()
-        self._said = self._started
+        self._reported_at = self._started
         self._modules = 0
-        self._say_every_seconds = _SAY_EVERY_SECONDS if sys.stderr.isatty() else _SAY_EVERY_SECONDS_IN_A_PIPE
+        self._report_every_seconds = _REPORT_EVERY_SECONDS if sys.stderr.isatty() else _REPORT_EVERY_SECONDS_IN_A_PIPE
 
     @property
     def elapsed_seconds(self) -> float:
@@ -155,14 +146,14 @@ class GoStep:
         return time.monotonic() - self._started
 
     def run(self, command: Sequence[str], *, packages: int = 0) -> int:
-        """Run a command to its end; return the number of printed packages.
+        """Run a command to its end; return the number of packages that it printed.
 
-        `packages` is how many there are at most, 0 while that is unknown. Raises `SandboxUnavailableError`.
+        `packages` is the maximum of that number, 0 while it is unknown. Raises `SandboxUnavailableError`.
         """
         packages_seen = 0
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._say(
-            f"building {self._what} with {command[0]}" if not packages else self._describe(packages_seen, packages)
+        self._report(
+            f"building {self._programs} with {command[0]}" if not packages else self._describe(packages_seen, packages)
         )
         with _started(command, self._folder) as process:
             for line in _read_lines(process):
@@ -172,11 +163,11 @@ class GoStep:
                     tail.append(line)
                 elif line:
                     packages_seen += 1
-                if time.monotonic() - self._said >= self._say_every_seconds:
-                    self._say(self._describe(packages_seen, packages))
+                if time.monotonic() - self._reported_at >= self._report_every_seconds:
+                    self._report(self._describe(packages_seen, packages))
             status = process.wait()
         if status != 0:
-            raise SandboxUnavailableError(_describe_failure(self._what, command, tail))
+            raise SandboxUnavailableError(_describe_failure(self._programs, command, tail))
         return packages_seen
 
     def download(self, go: Path, path: str, version: str) -> Path:
@@ -185,27 +176,25 @@ class GoStep:
         with _started(command, self._folder) as process:
             output, _ = process.communicate()
         if process.returncode != 0:
-            raise SandboxUnavailableError(_describe_failure(self._what, command, output.splitlines()[-_TAIL_LINES:]))
+            raise SandboxUnavailableError(
+                _describe_failure(self._programs, command, output.splitlines()[-_TAIL_LINES:])
+            )
         return Path(json.loads(output[output.index("{") :])["Dir"])
 
-    def _say(self, line: str) -> None:
-        self._said = time.monotonic()
+    def _report(self, line: str) -> None:
+        self._reported_at = time.monotonic()
         self._progress(line)
 
     def _describe(self, seen: int, packages: int) -> str:
-        """Return the progress of the build."""
         compiled = f"{seen} of at most {packages} packages compiled"
         done = compiled if packages else f"{self._modules} modules downloaded"
-        return f"building {self._what}: {done}, {self.elapsed_seconds:.0f} s"
+        return f"building {self._programs}: {done}, {self.elapsed_seconds:.0f} s"
 
 
 @contextmanager
 def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Yield a running Go command.
-
-    An early exit from the block ends it and its compilers.
-    """
-    with subprocess.Popen(  # noqa: S603 - the command is `go_modules`' and Go is the user's
+    """Yield a running Go command; an early exit from the block kills it and its compilers."""
+    with subprocess.Popen(  # noqa: S603 - the command is ours and Go is the user's
         command,
         cwd=folder,
         env=go_environment(),
@@ -225,10 +214,7 @@ def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[
 
 
 def _read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    """Yield each line as it comes.
-
-    Yields an empty line after each second without any.
-    """
+    """Yield each line as it comes, and an empty line after each second without any."""
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def pump(stream: IO[str]) -> None:
@@ -249,11 +235,11 @@ def _read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
         yield line
 
 
-def _describe_failure(what: str, command: Sequence[str], tail: Sequence[str]) -> str:
-    """Return what failed, the end of Go's output, and alternatives."""
+def _describe_failure(programs: str, command: Sequence[str], tail: Sequence[str]) -> str:
+    """Return the failure for the user: the end of Go's output, and alternatives to a build."""
     output = "\n".join(f"  {line}" for line in tail) or "  (it said nothing)"
     return (
-        f"building {what} failed: `{' '.join(command[:3])} ...` said\n{output}\n"
+        f"building {programs} failed: `{' '.join(command[:3])} ...` said\n{output}\n"
         f"The build needs the Go module proxy (GOPROXY) and room for Go's caches; without them: {INSTEAD_OF_BUILDING}"
     )
 
@@ -277,7 +263,7 @@ def is_control_plane_built(environ: Mapping[str, str] = os.environ, *, kubernete
 
 
 def _given_programs(module: GoModule, environ: Mapping[str, str]) -> dict[str, Path]:
-    """Return those programs of a module that the user's folder has; of another Kubernetes than the default, none."""
+    """Return those programs of a module that the user's folder has; none for another Kubernetes than the default."""
     names = () if module.other else (program.name for program in module.programs)
     return {name: path for name in names if (path := _given(name, environ)) is not None}
 
@@ -328,10 +314,7 @@ def _find_tool(module: GoModule, name: str, progress: Callable[[str], None], env
 
 
 def _given(name: str, environ: Mapping[str, str]) -> Path | None:
-    """Return a program of the folder that the user names.
-
-    Returns None when it is not there.
-    """
+    """Return a program in the folder that the user names, None if it is not there."""
     folder = environ.get(ASSETS_VARIABLE, "")
     if not folder:
         return None

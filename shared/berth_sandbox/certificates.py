@@ -1,7 +1,4 @@
-"""The certificates of a sandbox: their names and whom they are for.
-
-A sandbox has one authority, one server, and one certificate per client.
-"""
+"""The certificates of a sandbox: one authority, one server, and one certificate for each client."""
 
 import datetime as dt
 from dataclasses import dataclass

@@ -20,10 +20,7 @@ from berth_sandbox.stages import build_kwok_config
 
 
 class Component(StrEnum):
-    """A process of the control plane.
-
-    The value is also its log's name.
-    """
+    """A process of the control plane; the value is also its log's name."""
 
     ETCD = "etcd"
     API_SERVER = "kube-apiserver"
@@ -95,10 +92,7 @@ def health_url(component: Component, ports: Ports) -> str:
 
 
 def _etcd_arguments(place: ComponentPlace) -> tuple[str, ...]:
-    """Return etcd's arguments.
-
-    Nothing is synced to disk: a sandbox ends with its machine.
-    """
+    """Return etcd's arguments; nothing is synced to disk, because a sandbox ends with its machine."""
     client = f"http://{LOOPBACK}:{place.ports.etcd}"
     peer = f"http://{LOOPBACK}:{place.ports.etcd_peer}"
     return (
@@ -183,12 +177,10 @@ def _controller_manager_arguments(place: ComponentPlace) -> tuple[str, ...]:
 
 
 def _scheduler_arguments(place: ComponentPlace) -> tuple[str, ...]:
-    """Return the default scheduler's arguments."""
     return _any_scheduler_arguments(place, Component.SCHEDULER, place.ports.scheduler)
 
 
 def _second_scheduler_arguments(place: ComponentPlace) -> tuple[str, ...]:
-    """Return the arguments of the scheduler that serves `schedulerName: second-scheduler`."""
     return _any_scheduler_arguments(place, Component.SECOND_SCHEDULER, place.ports.second_scheduler)
 
 
@@ -236,7 +228,7 @@ def _volcano_controllers_arguments(place: ComponentPlace) -> tuple[str, ...]:
 
 
 def _volcano_arguments(place: ComponentPlace, port: int) -> tuple[str, ...]:
-    """Return the arguments that both of Volcano's components have."""
+    """Return the arguments that both of Volcano's components share."""
     return (
         f"--kubeconfig={place.folder.user_kubeconfig(certificates.VOLCANO.name)}",
         "--leader-elect=false",
@@ -253,7 +245,6 @@ def _operator_arguments(place: ComponentPlace) -> tuple[str, ...]:
 
 
 def _descheduler_arguments(place: ComponentPlace) -> tuple[str, ...]:
-    """Return the arguments of a descheduler that serves policies."""
     return _service_arguments(place, Component.DESCHEDULER, place.ports.descheduler)
 
 
@@ -307,14 +298,12 @@ def write_configuration(folder: SandboxFolder, ports: Ports, settings: SandboxSe
 
 
 def context_name(name: str | None) -> str:
-    """Return the name of the kubeconfig context of a sandbox."""
     return CONTEXT_PREFIX if name is None else f"{CONTEXT_PREFIX}-{name}"
 
 
 def build_client_kubeconfig(
     folder: SandboxFolder, ports: Ports, client: ClientIdentity, context: str
 ) -> dict[str, Any]:
-    """Return the kubeconfig of a client with a certificate."""
     user = {
         "client-certificate": str(folder.certificate(client.name)),
         "client-key": str(folder.key(client.name)),
@@ -325,10 +314,7 @@ def build_client_kubeconfig(
 def build_token_kubeconfig(
     folder: SandboxFolder, ports: Ports, *, token: str, namespace: str, context: str
 ) -> dict[str, Any]:
-    """Return the kubeconfig of a service account.
-
-    Its calls default to the namespace.
-    """
+    """Return the kubeconfig of a service account, whose calls default to the namespace."""
     return _build_kubeconfig(folder, ports, context, user={"token": token}, namespace=namespace)
 
 
@@ -388,10 +374,7 @@ def build_volcano_config() -> dict[str, Any]:
 
 
 def build_audit_policy() -> dict[str, Any]:
-    """Return the audit policy.
-
-    It logs only the calls of Berth's accounts, without bodies.
-    """
+    """Return the audit policy: only the calls of Berth's accounts, without bodies."""
     users = [f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}" for account in BERTH_ACCOUNTS]
     return {
         "apiVersion": "audit.k8s.io/v1",
@@ -418,9 +401,6 @@ def write_kubeconfig(path: Path, body: Mapping[str, Any]) -> None:
 
 
 def _write_yaml(path: Path, body: Mapping[str, Any]) -> None:
-    """Write a document that only its owner can read.
-
-    The keys stay in their order.
-    """
+    """Write a document that only its owner can read, with its keys in order."""
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(dict(body), sort_keys=False), encoding="utf-8")

@@ -12,31 +12,19 @@ from berth_core import PermanentError
 
 
 class SandboxError(PermanentError):
-    """The sandbox cannot do what was asked.
-
-    Trying again the same way does not help.
-    """
+    """The sandbox cannot do what was asked, now or at another try."""
 
 
 class SandboxUnavailableError(SandboxError):
-    """The control plane's binaries can neither be found nor built.
-
-    The text says what to install.
-    """
+    """The control plane's binaries can neither be found nor built; the text says what to install."""
 
 
 class ComponentError(SandboxError):
-    """A component ended or did not become ready in time.
-
-    The text carries the tail of its log.
-    """
+    """A component ended or did not become ready in time; the text has the end of its log."""
 
 
 class ServiceError(SandboxError):
-    """A service of Berth failed or was not ready in time.
-
-    The text has the end of its log.
-    """
+    """A service of Berth failed or was not ready in time; the text has the end of its log."""
 
 
 class SandboxNameError(SandboxError):

@@ -1,8 +1,4 @@
-"""Faults between a client and the API server.
-
-There are none, or they are drawn from a seed, or a call is held. A `FaultPlan` decides; `FaultProxy` executes the
-decision.
-"""
+"""Faults between a client and the API server: a `FaultPlan` decides about each call, a `FaultProxy` acts on it."""
 
 import base64
 import json
@@ -35,9 +31,7 @@ from berth_sandbox.ports import LOOPBACK
 from berth_service.certificates import KeyPair, key_to_pem, make_authority, sign_server, to_pem
 
 # --- vocabulary ------------------------------------------------------------------------------------------------------
-# The words of faults: the call that comes in, what can be done to it, and who decides.
-#
-# It does nothing to any call: `proxy` does.
+# A call, the faults that can happen to it, and the plans that choose among them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +138,13 @@ class NoFaults:
     """Lets every call through."""
 
     def decide(self, call: Call) -> Fault:  # noqa: ARG002 - the protocol's
-        """Return no fault."""
         return Fault()
 
     def hold(self, call: Call) -> None: ...
 
 
 class SeededFaults:
-    """Draws faults from a seed.
-
-    Their assignment depends on the order of calls.
-    """
+    """Draws faults from a seed; which call gets which fault depends on the order of calls."""
 
     def __init__(self, seed: int, *, rate: float, watch_rate: float = 0.0) -> None:
         self._draw = random.Random(seed)  # noqa: S311 - it must be the same again
@@ -163,10 +153,7 @@ class SeededFaults:
         self._lock = threading.Lock()
 
     def decide(self, call: Call) -> Fault:
-        """Return the call's fault, none for most calls.
-
-        A fault fits the call's kind.
-        """
+        """Return a fault that fits the call's kind, none for most calls."""
         kinds, rate = (WATCH_FAULTS, self._watch_rate) if call.is_watch else (EVERY_FAULT, self._rate)
         with self._lock:
             if self._draw.random() >= rate:
@@ -181,38 +168,31 @@ class SeededFaults:
 
 @dataclass(slots=True)
 class Hold:
-    """One held call.
-
-    `reached` is set at its arrival; `released` lets it go on.
-    """
+    """One held call: `reached` is set at its arrival, `released` lets it go on."""
 
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
 
 class HoldPlan:
-    """Holds the first matching call until it is released.
-
-    `kind` says how it ends.
-    """
+    """Holds the first matching call until it is released; `kind` says how it ends."""
 
     def __init__(self, wanted: Callable[[Call], bool], kind: FaultKind) -> None:
         self.held = Hold()
         self._wanted = wanted
         self._kind = kind
         self._lock = threading.Lock()
-        self._found = False
+        self._is_used = False
 
     def decide(self, call: Call) -> Fault:
-        """Return the hold for the first matching call."""
         with self._lock:
-            if self._found or not self._wanted(call):
+            if self._is_used or not self._wanted(call):
                 return Fault()
-            self._found = True
+            self._is_used = True
         return Fault(self._kind)
 
     def hold(self, call: Call) -> None:  # noqa: ARG002 - there is only one
-        """Signal that the call is here, and wait."""
+        """Report that the call has arrived, and wait."""
         self.held.reached.set()
         self.held.released.wait(LONGEST_HOLD_SECONDS)
 
@@ -226,7 +206,6 @@ class BalancerFaults:
         self._seen = 0
 
     def decide(self, call: Call) -> Fault:
-        """Return the fault of each `calls`-th call."""
         if call.is_watch:
             return Fault()
         with self._lock:
@@ -247,7 +226,6 @@ class BalancerFaultAt:
         self._lock = threading.Lock()
 
     def decide(self, call: Call) -> Fault:
-        """Return the fault of the first matching call."""
         with self._lock:
             if self.has_happened or not self._wanted(call):
                 return Fault()
@@ -274,9 +252,8 @@ class LateWatch:
 # --- proxy -----------------------------------------------------------------------------------------------------------
 # A proxy before the API server that disturbs calls as a plan says; clients reach it by a kubeconfig.
 #
-# It does not decide what happens to a call: a `FaultPlan` does. It speaks TLS on loopback, as API servers do, with a
-# certificate of its own, and passes the client's own credentials on: a token with each call, or the certificate of the
-# kubeconfig.
+# It speaks TLS on loopback, as API servers do, with a certificate of its own, and passes on the client's credentials: a
+# token with each call, or the certificate of the kubeconfig.
 
 _READ_BYTES: Final = 64 * 1024
 _REMEMBERED_CALLS: Final = 5000
@@ -301,10 +278,7 @@ _STATUSES: Final = {
 
 
 class FaultProxy:
-    """A proxy before a kubeconfig's API server.
-
-    `plan` may be replaced at any time.
-    """
+    """A proxy before a kubeconfig's API server, whose `plan` may be replaced at any time."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.plan: FaultPlan = NoFaults()
@@ -341,7 +315,7 @@ class FaultProxy:
         self._thread.join(5)
 
     def rotate_authority(self) -> None:
-        """Show a certificate of a new authority from the next connection on; only a new kubeconfig knows it."""
+        """Use a certificate of a new authority from the next connection on; only a new kubeconfig trusts it."""
         now = datetime.now(UTC)
         authority = make_authority("berth-fault-proxy", now=now, life=_CERTIFICATE_LIFE)
         self._authority_pem = to_pem(authority.certificate)
@@ -366,7 +340,7 @@ class FaultProxy:
         return time.monotonic() >= self._no_backend_until
 
     def lose_backend(self, seconds: float) -> None:
-        """Close each connection that a client opens in the next seconds, or sends a call on."""
+        """For the next seconds close each connection that a client opens or sends a call on."""
         self._no_backend_until = time.monotonic() + seconds
 
     @property
@@ -408,7 +382,7 @@ def _chunks(answer: BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _late(chunks: Iterator[bytes], lag_seconds: float) -> Iterator[bytes]:
-    """Yield each part of a stream so many seconds after it came."""
+    """Yield each part of a stream some seconds after it came."""
     arrived: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
 
     def read() -> None:
@@ -427,7 +401,7 @@ def _late(chunks: Iterator[bytes], lag_seconds: float) -> Iterator[bytes]:
 
 
 def _status(code: int, reason: str) -> dict[str, Any]:
-    """Return a Status that is no success."""
+    """Return a Status of a failure."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return {**body, "message": f"{reason}: a fault on purpose"}
 
@@ -455,7 +429,7 @@ class _Server(ThreadingHTTPServer):
             with self.proxy.tls.wrap_socket(request, server_side=True) as connection:
                 super().finish_request(connection, client_address)
             return
-        # With the greeting of the client unread, the close would be a reset.
+        # Closing a socket with unread data, here the ClientHello, would send a RST.
         request.settimeout(_HELLO_SECONDS)
         request.recv(_READ_BYTES)
 
@@ -467,7 +441,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Relays one connection's calls."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # a body of its own would wait 40 ms for the acknowledgement of the headers
+    disable_nagle_algorithm = True  # else a body waits up to 40 ms for the delayed ACK of its headers
     server: _Server
 
     def log_message(self, *_: object) -> None:
@@ -549,10 +523,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _stream(self, answer: BaseHTTPResponse, cut_after_seconds: float | None, lag_seconds: float) -> None:
-        """Relay a stream in chunks.
-
-        A cut stream ends without the last chunk.
-        """
+        """Relay a stream in chunks; a stream that is cut ends without the last chunk."""
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.close_connection = True
@@ -565,10 +536,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _reset(self) -> None:
-        """Reset the connection.
-
-        A linger time of zero turns the close into a reset.
-        """
+        """Reset the connection: a linger time of zero turns the close into a RST."""
         self.close_connection = True
         with suppress(OSError):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -29,10 +29,7 @@ def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _user_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path:
-    """Return Berth's folder below a variable's.
-
-    As in XDG, a relative value counts as unset.
-    """
+    """Return Berth's folder below a variable's; as in XDG, a relative value counts as unset."""
     value = environ.get(variable, "")
     base = Path(value) if Path(value).is_absolute() else Path.home() / fallback
     return base / "berth"
@@ -67,7 +64,6 @@ class SandboxFolder:
 
     @property
     def etcd_data(self) -> Path:
-        """Etcd's data."""
         return self.root / "etcd"
 
     @property
@@ -82,10 +78,7 @@ class SandboxFolder:
 
     @property
     def audit_log(self) -> Path:
-        """Log of the calls of Berth's accounts.
-
-        It has one JSON object a line, without bodies.
-        """
+        """Log of the calls of Berth's accounts: one JSON object a line, without bodies."""
         return self.root / "logs" / "audit.log"
 
     def scheduler_config(self, scheduler: str) -> Path:
@@ -105,7 +98,7 @@ class SandboxFolder:
         return self.root / "pki" / f"{name}.key"
 
     def log(self, component: str) -> Path:
-        """What one component wrote to its output and error streams."""
+        """Standard output and standard error of one component."""
         return self.root / "logs" / f"{component}.log"
 
     def node(self, node: str) -> Path:
@@ -114,7 +107,7 @@ class SandboxFolder:
 
     @property
     def relay_socket(self) -> Path:
-        """Where the API server reaches real nodes."""
+        """The socket by which the API server reaches real nodes."""
         return self.root / "relay.sock"
 
     @property
@@ -134,10 +127,7 @@ class SandboxFolder:
 
 
 def remove_folder(root: Path) -> None:
-    """Remove a sandbox's folder.
-
-    Tries again while a dying process still writes into it.
-    """
+    """Remove a sandbox's folder, again while a dying process still writes into it."""
     for _ in range(_REMOVE_ATTEMPTS):
         shutil.rmtree(root, ignore_errors=True)
         if not root.exists():
@@ -151,10 +141,7 @@ def remove_folder(root: Path) -> None:
 
 @contextmanager
 def exclusive_lock(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold a file's lock, creating the file.
-
-    `on_wait` is called once if another holds it.
-    """
+    """Hold a file's lock, creating the file; `on_wait` is called once if another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

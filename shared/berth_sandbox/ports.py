@@ -15,7 +15,7 @@ _ATTEMPTS: Final = 1_000
 _CHANCE: Final = random.SystemRandom()
 """Not seedable, so that two processes never choose the same ports in the same order."""
 _handed_out: Final[set[int]] = set()
-"""Ports that this process has chosen, listening or not; forgotten when half are used."""
+"""Ports that this process has chosen, listening or not; cleared when half of the range is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,8 @@ class PortReservation:
     """Holds free ports until the components listen on them.
 
     A port is first bound exclusively, so that of two processes one fails, and then marked as shareable, so that a
-    listener that names it and sets SO_REUSEADDR, as Go's do, still gets it. Elsewhere than on Linux that second bind is
-    refused, so there the ports are released at once and a small window remains.
+    listener that names it and sets SO_REUSEADDR, as Go's do, still gets it. Only Linux allows that second bind:
+    elsewhere the ports are released at once, and a small window remains.
     """
 
     def __init__(self, sockets: tuple[socket.socket, ...], ports: Ports) -> None:
@@ -49,7 +49,6 @@ class PortReservation:
 
     @classmethod
     def make(cls) -> Self:
-        """Take one free port for each listener."""
         names = [field.name for field in fields(Ports)]
         sockets = tuple(_bind_free_port() for _ in names)
         ports = Ports(**{name: bound.getsockname()[1] for name, bound in zip(names, sockets, strict=True)})
@@ -73,9 +72,9 @@ def free_port() -> int:
 def _bind_free_port() -> socket.socket:
     """Return a socket bound to a free loopback port.
 
-    The socket does not listen, and children do not inherit it. The port lies below those that the kernel gives to
-    outgoing connections: while a component is down, such a connection could take its port for good, even by connecting
-    to itself.
+    It does not listen, and children do not inherit it. The port lies below the ephemeral ports, which the kernel gives
+    to outgoing connections: while a component is down, such a connection could take its port for good, even by
+    connecting to itself (TCP simultaneous open).
     """
     if len(_handed_out) > len(_RANGE) // 2:
         _handed_out.clear()

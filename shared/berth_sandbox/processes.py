@@ -27,9 +27,9 @@ _TAIL_LINES: Final = 15
 
 
 def spawn(component: str, command: tuple[str, ...], folder: SandboxFolder, *, search_path: str = "") -> None:
-    """Start a component in its own session and record its pid.
+    """Start a component in a session of its own, which Ctrl-C does not reach, and record its pid.
 
-    Ctrl-C does not reach it there. `search_path` is its PATH where that is not ours.
+    `search_path` is its PATH where that is not ours.
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
@@ -49,10 +49,7 @@ def spawn(component: str, command: tuple[str, ...], folder: SandboxFolder, *, se
 
 
 def wait_until_named(component: str, folder: SandboxFolder) -> None:
-    """Wait until a new process has a command line.
-
-    It lacks one for an instant.
-    """
+    """Wait until a new process has a command line, which it lacks until its exec is done."""
     deadline = time.monotonic() + _NAMED_WITHIN_SECONDS
     while find_pid(component, folder) is None and is_present(component, folder) and time.monotonic() < deadline:
         time.sleep(_NAME_POLL_SECONDS)
@@ -89,7 +86,6 @@ def find_pid(component: str, folder: SandboxFolder) -> int | None:
 
 
 def _read_pid(component: str, folder: SandboxFolder) -> int | None:
-    """Return a component's recorded pid, None without one."""
     try:
         return int(folder.pid_file(component).read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):
@@ -97,10 +93,7 @@ def _read_pid(component: str, folder: SandboxFolder) -> int | None:
 
 
 def read_command_line(pid: int) -> str:
-    """Return the command line of a process.
-
-    It is empty when the process is gone or a zombie.
-    """
+    """Return the command line of a process, "" if the process is gone or a zombie."""
     if sys.platform == "linux":
         try:
             return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -131,10 +124,7 @@ def find_live(folder: SandboxFolder) -> dict[Component, int]:
 
 
 def send_signal(component: str, folder: SandboxFolder, number: signal.Signals) -> bool:
-    """Send a signal to a component.
-
-    Returns whether it was alive to get it.
-    """
+    """Send a signal to a component; return whether it was alive to get it."""
     pid = find_pid(component, folder)
     if pid is None:
         return False
@@ -146,10 +136,7 @@ def send_signal(component: str, folder: SandboxFolder, number: signal.Signals) -
 
 
 def end(components: Iterable[str], folder: SandboxFolder) -> None:
-    """Kill components and wait until they are gone.
-
-    They hold nothing worth an orderly end.
-    """
+    """Kill components and wait until they are gone; they have nothing worth an orderly end."""
     to_end = tuple(components)
     deadline = time.monotonic() + _GONE_WITHIN_SECONDS
     while still_present := [component for component in to_end if is_present(component, folder)]:
@@ -163,7 +150,7 @@ def end(components: Iterable[str], folder: SandboxFolder) -> None:
 
 
 def end_all(folder: SandboxFolder) -> None:
-    """Kill everything of a sandbox, and wait until it is gone; also what no pid file is left of, on real nodes."""
+    """Kill all processes of a sandbox and wait until they are gone, even those on real nodes without a pid file."""
     try:
         SandboxCgroups(folder.root).remove()
     finally:
@@ -171,10 +158,10 @@ def end_all(folder: SandboxFolder) -> None:
 
 
 def is_present(component: str, folder: SandboxFolder) -> bool:
-    """Return whether a component is alive, starting or dying.
+    """Return whether a component is alive, starting or dying; a dying one still has its port open.
 
-    A dying one still has its port open. A process that starts has no command line for an instant; one that is ending
-    loses it first and closes its sockets later.
+    A process that starts has no command line for an instant; a process that is ending loses it first and closes its
+    sockets later.
     """
     pid = _read_pid(component, folder)
     if pid is None:
@@ -184,10 +171,7 @@ def is_present(component: str, folder: SandboxFolder) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether a process and all its threads have ended.
-
-    An unreaped zombie has.
-    """
+    """Return whether a process and all its threads have ended, as those of an unreaped zombie have."""
     if _reap(pid):
         return True
     if sys.platform != "linux":
@@ -234,10 +218,7 @@ _OK: Final = 200
 
 
 def wait_until_ready(components: Iterable[Component], folder: SandboxFolder, ports: Ports, *, deadline: float) -> None:
-    """Wait until all components are ready.
-
-    Raises `ComponentError` after an exit or timeout.
-    """
+    """Wait until all components are ready; raises `ComponentError` after an exit or timeout."""
     authority = str(folder.certificate(certificates.AUTHORITY))
     with urllib3.PoolManager(ca_certs=authority, retries=False, timeout=_REQUEST_TIMEOUT) as pool:
         for component in components:
@@ -251,10 +232,7 @@ def wait_until_ready(components: Iterable[Component], folder: SandboxFolder, por
 
 
 def wait_for(condition: Callable[[], bool], *, component: str, folder: SandboxFolder, deadline: float) -> None:
-    """Wait for a condition that a component brings about.
-
-    Raises `ComponentError` if it ends or is too late.
-    """
+    """Wait for a condition that a component brings about; raises `ComponentError` if it ends or is too late."""
     while not condition():
         if not is_present(component, folder):
             raise ComponentError(_describe("ended at its start", component, folder))
@@ -264,24 +242,23 @@ def wait_for(condition: Callable[[], bool], *, component: str, folder: SandboxFo
 
 
 def _is_healthy(pool: urllib3.PoolManager, url: str) -> bool:
-    """Return whether the address answers 200."""
     try:
         return pool.request("GET", url).status == _OK
     except urllib3.exceptions.HTTPError:
         return False
 
 
-def _describe(what: str, component: str, folder: SandboxFolder) -> str:
-    """Return what happened to a component, with the end of its log."""
+def _describe(event: str, component: str, folder: SandboxFolder) -> str:
+    """Return an event of a component for people, with the end of its log."""
     tail = read_log_tail(component, folder)
-    return f"{component} {what}; the end of {folder.log(component)}:\n{tail}"
+    return f"{component} {event}; the end of {folder.log(component)}:\n{tail}"
 
 
 # --- watchdog --------------------------------------------------------------------------------------------------------
 # Clean-up after the starter of a sandbox died without stopping it. Run as a program with a folder and a pipe as its
 # input, whose other end only the starter holds: the pipe ends when the starter does, whatever ended it.
 
-_LET_GO: Final = b"let go"
+_DISMISSED: Final = b"dismissed"
 _EXIT_WITHIN_SECONDS: Final = 10.0
 
 
@@ -300,18 +277,15 @@ class Watchdog:
     def dismiss(self, *, keep: bool) -> None:
         """End the watchdog; with `keep` the sandbox outlives its starter."""
         try:
-            self._process.communicate(_LET_GO if keep else b"", timeout=_EXIT_WITHIN_SECONDS)
+            self._process.communicate(_DISMISSED if keep else b"", timeout=_EXIT_WITHIN_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
 
 def watch(folder: SandboxFolder) -> None:
-    """Wait until the starter dismisses it or dies.
-
-    Cleans up what a dead starter left.
-    """
-    if sys.stdin.buffer.read() != _LET_GO:
+    """Wait until the starter dismisses the watchdog or dies; clean up what a dead starter left."""
+    if sys.stdin.buffer.read() != _DISMISSED:
         end_all(folder)
         remove_folder(folder.root)
 

@@ -67,12 +67,10 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     started: str
 
     def place(self, folder: SandboxFolder) -> ComponentPlace:
-        """Return the inputs of the components' command lines."""
         binaries = {name: Path(path) for name, path in self.binaries.items()}
         return ComponentPlace(binaries, folder, self.ports, self.settings.real_nodes)
 
     def real_nodes(self, folder: SandboxFolder) -> RealNodes:
-        """Return the handle of the real nodes."""
         return RealNodes(folder, self.ports, context_name(self.settings.name), self.settings.real_nodes)
 
 
@@ -81,7 +79,7 @@ def write_record(folder: SandboxFolder, record: SandboxRecord) -> None:
 
 
 def read_record(folder: SandboxFolder) -> SandboxRecord:
-    """Return the record; raise `SandboxNameError` if it is missing or unreadable."""
+    """Return the record; raises `SandboxNameError` if it is missing or unreadable."""
     try:
         return decode_json(folder.record.read_bytes(), SandboxRecord)
     except (OSError, msgspec.MsgspecError) as error:
@@ -97,10 +95,7 @@ _CONTROLLERS_TAINT: Final = "node.kubernetes.io/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxHealth:
-    """Live and expected components, and the nodes.
-
-    `components` maps each live one to its pid.
-    """
+    """Live and expected components, and the nodes; `components` maps each live one to its pid."""
 
     components: dict[Component, int]
     expected: frozenset[Component]
@@ -117,10 +112,7 @@ class SandboxHealth:
 
 
 def _count_nodes(client: KubeClient) -> tuple[int, int]:
-    """Return the numbers of nodes and of usable ones.
-
-    An unreachable server counts as none.
-    """
+    """Return the numbers of nodes and of usable ones, 0 for an unreachable server."""
     try:
         nodes = client.list(NODES, type=Node).items
     except KubeError:
@@ -145,10 +137,9 @@ def _is_usable(node: Node) -> bool:
 
 @contextmanager
 def claim_folder(name: str | None) -> Iterator[SandboxFolder]:
-    """Yield an empty folder for a new sandbox.
+    """Yield an empty folder for a new sandbox, locked while it is filled.
 
-    Raises `SandboxNameError` if the name is taken. The folder is locked while it is filled, and a dead sandbox's files
-    in it are removed.
+    A dead sandbox's files in it are removed. Raises `SandboxNameError` if the name is taken.
     """
     if name is None:
         folder = SandboxFolder(temporary_folder())
@@ -172,10 +163,7 @@ def claim_folder(name: str | None) -> Iterator[SandboxFolder]:
 
 
 def _lock_folder(root: Path, name: str) -> int:
-    """Create and lock the folder.
-
-    A process that stops the sandbox may remove it meanwhile.
-    """
+    """Create and lock the folder, again if a process that stops the sandbox removes it meanwhile."""
     while True:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -213,10 +201,7 @@ _FIRST = (Component.ETCD, Component.API_SERVER)
 
 
 def bring_up(folder: SandboxFolder, binaries: Binaries, settings: SandboxSettings, progress: Progress) -> SandboxRecord:
-    """Start all components and install Berth; return the record.
-
-    Returns once all components are ready.
-    """
+    """Start all components, install Berth and return the record once all components are ready."""
     from berth_sandbox.key_files import write_certificates  # noqa: PLC0415 - needs what an extra brings
 
     deadline = time.monotonic() + settings.timeout_seconds
@@ -263,7 +248,7 @@ def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadl
 
 
 def _start_volcano(place: ComponentPlace, deadline: float, progress: Progress) -> None:
-    """Start Volcano once its CRDs are served: its scheduler waits whole seconds for its queues otherwise."""
+    """Start Volcano once its CRDs are served: otherwise its scheduler waits whole seconds for its queues."""
     progress("starting " + ", ".join(VOLCANO_COMPONENTS))
     manifests = place.binaries[Component.VOLCANO_SCHEDULER.binary].parent / MANIFESTS_FOLDER
     with connect_as_admin(place.folder, ClientSettings(retries=NO_RETRIES)) as client:
@@ -330,11 +315,10 @@ class Sandbox:
         progress: Progress = _say_nothing,
         binaries: Binaries | None = None,
     ) -> Self:
-        """Start a sandbox and return it when it is ready.
+        """Start a sandbox and return it once every component and node is ready.
 
-        Every component and node is ready then. Raises `SandboxUnavailableError` when there are no binaries and none can
-        be built, `ComponentError` when a component fails, `SandboxNameError` when the name is taken. Nothing is left
-        behind then.
+        Raises `SandboxUnavailableError` when there are no binaries and none can be built, `ComponentError` when a
+        component fails, `SandboxNameError` when the name is taken. Nothing is left behind then.
         """
         settings = settings or SandboxSettings()
         if settings.real_nodes:
@@ -369,10 +353,7 @@ class Sandbox:
 
     @classmethod
     def stop_named(cls, name: str = DEFAULT_NAME) -> bool:
-        """Stop a named sandbox or a failed start's leftovers.
-
-        Returns whether there was any.
-        """
+        """Stop a named sandbox or remove a failed start's leftovers; return whether there was any."""
         folder = SandboxFolder(named_folder(name))
         if not folder.root.exists():
             return False
@@ -387,10 +368,7 @@ class Sandbox:
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        """Return the names of sandboxes that left a record.
-
-        They are up, or were when their machine stopped.
-        """
+        """Return the names of sandboxes that left a record: they are up, or were when their machine stopped."""
         folder = state_folder()
         entries = folder.iterdir() if folder.is_dir() else ()
         return tuple(sorted(entry.name for entry in entries if SandboxFolder(entry).record.exists()))
@@ -444,10 +422,7 @@ class Sandbox:
 
     @property
     def audit_log(self) -> Path:
-        """Return the API server's log of calls by Berth's accounts.
-
-        It has one JSON object a line.
-        """
+        """The API server's log of calls by Berth's accounts, one JSON object a line."""
         return self._folder.audit_log
 
     @property
@@ -473,9 +448,9 @@ class Sandbox:
         return path
 
     def start_services(self, progress: Progress = _say_nothing) -> None:
-        """Start Berth's services, which then stay as long as the sandbox, and wait until they are ready.
+        """Start Berth's services, with the rights of the chart, and wait until they are ready.
 
-        They have the rights of the chart. The namespace of the pages' examples is there then, too.
+        They stay as long as the sandbox. The namespace of the pages' examples exists from then on, too.
         """
         progress("starting " + ", ".join(SERVICES))
         for service in SERVICES:
@@ -497,7 +472,10 @@ class Sandbox:
         processes.wait_until_ready(SERVICES, self._folder, ports, deadline=deadline)
 
     def add_services(self, progress: Progress = _say_nothing) -> bool:
-        """Start Berth's services unless both live, and return whether that was needed; one alone is started anew."""
+        """Start Berth's services unless both live; return whether that was needed.
+
+        If one of them lives alone, both are started again.
+        """
         if set(SERVICES) <= self.live_components().keys():
             return False
         processes.end(SERVICES, self._folder)
@@ -507,7 +485,7 @@ class Sandbox:
     def add_nodes(self, count: int, shape: NodeShape | None = None, *, prefix: str = "node-") -> tuple[str, ...]:
         """Add nodes, wait until all are ready and return their names.
 
-        They count on from those of the prefix. Without a shape they are as the settings say.
+        Their numbers follow those of the existing nodes with the prefix. Without a shape they are as the settings say.
         """
         shape = shape or NodeShape(
             cpu=self.settings.node_cpu, memory=self.settings.node_memory, pods=self.settings.node_pods
@@ -568,10 +546,7 @@ class Sandbox:
         return processes.find_live(self._folder)
 
     def kill(self, component: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to a component.
-
-        Raises `SandboxError` when it is not alive.
-        """
+        """Send a signal to a component; raises `SandboxError` when it is not alive."""
         if not processes.send_signal(Component(component), self._folder, number):
             raise SandboxError(f"{component} is not running")
 
@@ -583,10 +558,7 @@ class Sandbox:
         self.kill(component, signal.SIGCONT)
 
     def restart(self, component: str) -> None:
-        """Restart a component and wait until it is ready.
-
-        Kills it first if it is alive.
-        """
+        """Restart a component, killing it first if it is alive, and wait until it is ready."""
         to_restart = Component(component)
         processes.end((to_restart,), self._folder)
         if to_restart is Component.KWOK:
@@ -598,10 +570,7 @@ class Sandbox:
 
 
 def _clean_up(folder: SandboxFolder, watchdog: processes.Watchdog | None) -> None:
-    """End all components and remove the folder.
-
-    Ctrl-C leaves the rest to the watchdog.
-    """
+    """End all components and remove the folder; after Ctrl-C the watchdog does the rest."""
     processes.end_all(folder)
     remove_folder(folder.root)
     if watchdog is not None:

@@ -26,10 +26,7 @@ _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ServiceProcess:
-    """A service with its log file.
-
-    As a context manager it starts and stops.
-    """
+    """A service with its log file; as a context manager it starts and stops."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self._command = tuple(command)
@@ -94,7 +91,7 @@ class ServiceProcess:
             self.require_running()
             if time.monotonic() > deadline:
                 raise ServiceError(
-                    f"{self._name} was not ready within {_READY_SECONDS:g} s; /readyz says: {readiness.told}; "
+                    f"{self._name} was not ready within {_READY_SECONDS:g} s; /readyz says: {readiness.body}; "
                     f"its log ends so:\n{self.tail()}"
                 )
             time.sleep(_POLL_SECONDS)
@@ -114,10 +111,10 @@ class ServiceProcess:
 
 @dataclass(frozen=True, slots=True)
 class _Readiness:
-    """The report of a service's health port."""
+    """The answer of a service's health port; `body` says what is missing."""
 
     is_leading: bool
-    told: str
+    body: str
 
 
 def _read_readiness(health_port: int) -> _Readiness:
@@ -126,9 +123,9 @@ def _read_readiness(health_port: int) -> _Readiness:
             body = answer.read().decode()
             return _Readiness('"leading": true' in body, body)
     except urllib.error.HTTPError as refusal:
-        return _Readiness(is_leading=False, told=refusal.read().decode(errors="replace"))
+        return _Readiness(is_leading=False, body=refusal.read().decode(errors="replace"))
     except OSError as error:
-        return _Readiness(is_leading=False, told=f"nothing ({error})")
+        return _Readiness(is_leading=False, body=f"nothing ({error})")
 
 
 def _service_environment() -> dict[str, str]:

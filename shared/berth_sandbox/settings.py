@@ -21,10 +21,7 @@ def _preset_kubernetes() -> str:
 
 
 def check_name(name: str) -> None:
-    """Reject a name that is invalid in a context or path.
-
-    Raises InputError.
-    """
+    """Raise InputError for a name that is invalid in a context or path."""
     if not _NAME.fullmatch(name):
         raise InputError("name", name, "lower-case letters, digits and dashes, 40 at most")
 

@@ -1,7 +1,4 @@
-"""A workload that fragments a cluster.
-
-It has mixed Deployments; a third is later scaled down.
-"""
+"""A workload that fragments a cluster: mixed Deployments, a third of which are later scaled down."""
 
 import random
 import time
@@ -32,7 +29,7 @@ _BUDGET_EVERY: Final = 6
 _AT_ONCE: Final = 8
 _POLL_SECONDS: Final = 0.25
 _PAUSE_BY_LOOK: Final = 5
-"""A pause lasts this many times as long as the look before it, to spare busy clusters."""
+"""A pause lasts this many times as long as the list before it, to spare busy clusters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +67,10 @@ def fill_cluster(
     progress: Progress = lambda _line: None,
     timeout_seconds: float = 120.0,
 ) -> FilledCluster:
-    """Fill nodes to a share of their cpu, then scale down.
+    """Fill nodes to a share of their cpu, then scale a third of the Deployments down; wait after each step.
 
-    It waits, scales a third of the Deployments down, and waits again. The seed decides what is made and scaled; where
-    it goes is the scheduler's choice. Raises `SandboxError` when a step does not settle within the timeout.
+    The seed decides what is made and scaled; where it goes is the scheduler's choice. Raises `SandboxError` when a step
+    does not settle within the timeout.
     """
     nodes = client.list(NODES, type=Node).items
     room = ResourceAmounts.total(ResourceAmounts.from_quantities(node.status.allocatable) for node in nodes)
@@ -92,10 +89,7 @@ def fill_cluster(
 
 
 def plan_deployments(room: ResourceAmounts, *, seed: int, requested_share: float) -> tuple[DeploymentPlan, ...]:
-    """Return Deployments that request this share of the cpu.
-
-    They request no more than this share of the memory.
-    """
+    """Return Deployments that request this share of the cpu, and no more than this share of the memory."""
     draw = random.Random(seed)  # noqa: S311 - chooses sizes, guards nothing
     limit = ResourceAmounts({name: int(room.get(name) * requested_share) for name in ("cpu", "memory")})
     plans: list[DeploymentPlan] = []
@@ -127,10 +121,7 @@ def _draw_deployment(draw: random.Random, index: int) -> DeploymentPlan:
 
 
 def _choose_shrunk(draw: random.Random, plans: Sequence[DeploymentPlan]) -> tuple[DeploymentPlan, ...]:
-    """Return the Deployments with a random third scaled down.
-
-    Those keep a fifth of their replicas.
-    """
+    """Return the Deployments with a random third scaled down to a fifth of their replicas."""
     chosen_indexes = set(draw.sample(range(len(plans)), len(plans) // _SHRUNK_SHARE))
     return tuple(
         replace(plan, replicas_after=max(1, plan.replicas // _SHRINK_DIVISOR)) if index in chosen_indexes else plan

@@ -60,7 +60,7 @@ def test_programs_are_built_once_and_then_come_from_the_cache(use_go: UseGo) -> 
 
 def test_the_user_sees_modules_packages_and_seconds(use_go: UseGo, monkeypatch: pytest.MonkeyPatch) -> None:
     use_go()
-    monkeypatch.setattr(builds, "_SAY_EVERY_SECONDS_IN_A_PIPE", 0.0)
+    monkeypatch.setattr(builds, "_REPORT_EVERY_SECONDS_IN_A_PIPE", 0.0)
     said: list[str] = []
     builds.build_programs(ETCD, said.append)
     text = "\n".join(said)
@@ -73,12 +73,12 @@ def test_the_user_sees_modules_packages_and_seconds(use_go: UseGo, monkeypatch: 
 @pytest.mark.parametrize("is_terminal", [True, False], ids=["on a terminal", "in a pipe"])
 def test_progress_is_rarer_in_a_pipe(use_go: UseGo, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool) -> None:
     use_go()
-    monkeypatch.setattr(builds, "_SAY_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(builds, "_REPORT_EVERY_SECONDS", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     said: list[str] = []
     builds.build_programs(ETCD, said.append)
     assert ("5 of at most 5 packages compiled" in "\n".join(said)) is is_terminal
-    assert builds._SAY_EVERY_SECONDS_IN_A_PIPE == 60
+    assert builds._REPORT_EVERY_SECONDS_IN_A_PIPE == 60
 
 
 def test_whether_the_control_plane_must_be_built_is_known_before(use_go: UseGo, tmp_path: Path) -> None:

@@ -99,10 +99,7 @@ def _is_gated(pod: Pod) -> bool:
 
 
 def _is_taking_a_slot(pod: Pod, reservation: Reservation | None) -> bool:
-    """Return whether a Reservation hands a slot to this pod.
-
-    The Reservation may be live or not.
-    """
+    """Return whether a Reservation, live or not, hands a slot to this pod."""
     return reservation is not None and any(
         slot.state is SlotState.HANDING_OVER and slot.owner is not None and slot.owner.uid == pod.metadata.uid
         for slot in reservation.status.slots
@@ -110,10 +107,7 @@ def _is_taking_a_slot(pod: Pod, reservation: Reservation | None) -> bool:
 
 
 def _gates_left(pods: list[Pod], uid: str, reservation: Reservation | None) -> Iterator[Violation]:
-    """Yield a Reservation's gated pods without a held slot.
-
-    The oldest pods get the held slots first.
-    """
+    """Yield a Reservation's gated pods without a held slot; the oldest pods get the held slots first."""
     if reservation is None or not reservation.is_live:
         free_slots, why = 0, f"Reservation {uid or '(none named)'} is not live"
     else:
@@ -217,10 +211,7 @@ def _awaited_nodes(state: ClusterState) -> set[str]:
 
 
 def _nodes_of_successions(state: ClusterState) -> set[str]:
-    """Return the nodes with a placeholder and its successor.
-
-    The placeholder hands its slot to the successor there.
-    """
+    """Return the nodes on which a placeholder hands its slot to its successor."""
     nodes: defaultdict[tuple[str, str | None, str | None], list[str]] = defaultdict(list)
     for pod in state.pods:
         if PLACEHOLDER_LABEL in pod.metadata.labels:
@@ -231,7 +222,7 @@ def _nodes_of_successions(state: ClusterState) -> set[str]:
 
 
 def _released_pods_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
-    """Yield the pods that were taken out of their ReplicaSets for no plan that runs, and no eviction that waits."""
+    """Yield released pods that no running plan moves and no pending eviction by others needs."""
     running_plans = {plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING}
     for pod in state.pods:
         metadata = pod.metadata
@@ -266,10 +257,7 @@ def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:
 
 
 def _freed_marks_left(state: ClusterState) -> Iterator[Violation]:
-    """Yield used nodes that are still marked or tainted as freed.
-
-    Also yields nodes with the taint but without the mark.
-    """
+    """Yield used nodes that are still marked or tainted as freed, and nodes with the taint but without the mark."""
     nodes_in_use = {pod.spec.node_name for pod in state.pods if _uses_its_node(pod)}
     for node in state.nodes:
         name, marked = node.metadata.name, FREED_ANNOTATION in node.metadata.annotations
@@ -293,10 +281,7 @@ def _cooling_marks_left(state: ClusterState, now: datetime) -> Iterator[Violatio
 
 
 def _uses_its_node(pod: Pod) -> bool:
-    """Return whether a pod makes its node used.
-
-    DaemonSet, mirror, ended and terminating pods do not.
-    """
+    """Return whether a pod makes its node used, as DaemonSet, mirror, ended and terminating pods do not."""
     return not (pod.belongs_to_node or pod.is_terminal or pod.is_terminating)
 
 
@@ -321,7 +306,7 @@ def _queues_left(state: ClusterState) -> Iterator[Violation]:
 def _cluster_objects_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
     """Yield the operator's cluster objects while no Reservation is live.
 
-    Its priority classes stay between uses, as long as an operator runs.
+    Its priority classes may stay between uses, as long as an operator runs.
     """
     if state.live_reservations:
         return
@@ -370,8 +355,8 @@ def absent_services(state: ClusterState, now: datetime) -> Iterator[Violation]:
 def _why_not_held(state: ClusterState, name: str, now: datetime) -> str:
     """Return why a Lease has no holder, "" if it has one.
 
-    The text contains the time of the last renewal: if clocks differ and the Lease is renewed all the same, the text
-    changes with it and never stands for long.
+    The text contains the time of the last renewal: if clocks differ and the Lease is renewed nevertheless, the text
+    changes with it and never lasts for its bound.
     """
     lease = next((candidate for candidate in state.leases if candidate.metadata.name == name), None)
     if lease is None:
@@ -404,10 +389,7 @@ def pending_pods(state: ClusterState) -> Iterator[Violation]:
 
 
 def overbooked_nodes(state: ClusterState) -> Iterator[Violation]:
-    """Yield the nodes whose pods request more than is allocatable.
-
-    The number of pods counts as a resource.
-    """
+    """Yield the nodes whose pods request more than is allocatable; the number of pods counts as a resource."""
     requested: defaultdict[str, list[ResourceAmounts]] = defaultdict(list)
     for pod in state.pods:
         if pod.spec.node_name and not pod.is_terminal:
@@ -441,10 +423,7 @@ def _counts(pod: Pod) -> bool:
 
 
 def _wanted(workload: Workload) -> int:
-    """Return how many pods should run.
-
-    None of a Job that is over, waits or is being deleted.
-    """
+    """Return how many pods should run: none of a Job that is over, waits or is being deleted."""
     spec = workload.spec
     if workload.metadata.deletion_timestamp:
         return 0
@@ -457,10 +436,7 @@ def _wanted(workload: Workload) -> int:
 
 
 def _controllers_of_owner_pods(state: ClusterState) -> set[str]:
-    """Return the uids of controllers of slots' owner pods.
-
-    The pods took a slot or are on the way.
-    """
+    """Return the uids of the controllers of owner pods that took a slot or are on the way."""
     taking = {
         slot.owner.uid
         for reservation in state.reservations
@@ -493,10 +469,10 @@ def _refers_to(reference: ObjectReference, workload: Workload) -> bool:
 
 
 def check(client: KubeClient, *, now: datetime) -> tuple[Violation, ...]:
-    """Return the violations in a live cluster, empty for none.
+    """Return the violations in a live cluster, in a fixed order.
 
-    Their order is fixed. The kinds are read one after the other, so a changing cluster may show a state that never
-    existed: only a violation that lasts for its bound (`monitor_invariants`) is a breach.
+    The kinds are read one after the other, so a changing cluster may show a state that never existed: only a violation
+    that lasts for its bound (`monitor_invariants`) is a breach.
     """
     return find_violations(read_state(client), now=now)
 
@@ -517,9 +493,9 @@ def find_violations(state: ClusterState, *, now: datetime) -> tuple[Violation, .
 
 
 def find_troubles(state: ClusterState, *, now: datetime) -> tuple[Violation, ...]:
-    """Return the findings for users: the invariants, and whether Berth's services work.
+    """Return the findings for users: broken invariants, and services of Berth that do not work.
 
-    A pod that merely waits for a place is no trouble of Berth's.
+    A pod that merely waits for a place is not Berth's trouble.
     """
     violations = {
         violation for violation in find_violations(state, now=now) if violation.invariant is not Invariant.POD_PENDING
@@ -541,12 +517,9 @@ class InvariantMonitor:
         self._since: dict[Violation, float] = {}
         self._last_look = 0.0
 
-    def look(self, found: Iterable[Violation], at: float) -> None:
-        """Record the violations of a look at a monotonic time.
-
-        Other violations are no longer suspected.
-        """
-        self._since = {violation: self._since.get(violation, at) for violation in found}
+    def look(self, violations: Iterable[Violation], at: float) -> None:
+        """Record the violations at a monotonic time; all others are no longer suspected."""
+        self._since = {violation: self._since.get(violation, at) for violation in violations}
         self._last_look = at
 
     def breaches(self) -> tuple[Violation, ...]:
@@ -574,8 +547,8 @@ def monitor_invariants(
 ) -> tuple[Violation, ...]:
     """Look until nothing is in doubt and return the breaches.
 
-    `tell` gets each look's result. Between two looks it waits for as long as the last one took, half a second at least.
-    Ends after twice the longest bound even if new suspects come and go: a busy cluster always has some.
+    `tell` gets each look's result. Between two looks it waits for as long as the last one took, but at least half a
+    second. Ends after twice the longest bound even if new suspects come and go: a busy cluster always has some.
     """
     monitor = InvariantMonitor(bounds)
     end = clock.monotonic() + 2 * max(bounds.values())

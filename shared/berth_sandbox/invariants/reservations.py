@@ -1,8 +1,7 @@
-"""Check of a Reservation's status.
+"""Check of a Reservation's status, recomputed from the spec, the pods and the nodes.
 
-The status is recomputed from the spec, the pods and the nodes. It shares no code with the operator on purpose, so that
-it does not share its mistakes. History in a status (that a slot was taken or lost, and where) is believed; everything
-derived from it is checked.
+It shares no code with the operator on purpose, so that it does not share its mistakes. History in a status (that a slot
+was taken or lost, and where) is believed; everything derived from it is checked.
 """
 
 from collections import Counter
@@ -74,9 +73,8 @@ def _gather(reservation: Reservation, pods: list[Pod], nodes: dict[str, Node], n
         notes = pod.metadata.annotations
         if PLACEHOLDER_LABEL in pod.metadata.labels:
             key = notes.get(TASK_ANNOTATION, ""), notes.get(INDEX_ANNOTATION, "")
-            if (
-                key not in placeholders or pod.status.phase == "Running"
-            ):  # the one of a placeholder and its successor that holds
+            # Of a placeholder and its successor the running one holds the slot.
+            if key not in placeholders or pod.status.phase == "Running":
                 placeholders[key] = pod
         elif notes.get(SLOT_ANNOTATION, "").count("/"):
             task, index, *_ = notes[SLOT_ANNOTATION].split("/")
@@ -111,10 +109,7 @@ def _count(reservation: Reservation) -> Counter[SlotState]:
 
 
 def _occupied(reservation: Reservation) -> int:
-    """Return how many slots are held, on the way or taken.
-
-    After the end only taken ones count.
-    """
+    """Return how many slots are held, on the way or taken; after the end only taken ones count."""
     counts = _count(reservation)
     slots_taken = counts[SlotState.TAKEN]
     return (
@@ -125,10 +120,7 @@ def _occupied(reservation: Reservation) -> int:
 
 
 def _wrong_phase(facts: _Facts) -> Iterator[str]:
-    """Yield the faults of the phase.
-
-    Failed is history and may have any reason.
-    """
+    """Yield the faults of the phase; Failed is history and may have any reason."""
     reservation, phase = facts.reservation, facts.reservation.phase
     complete = _count(reservation)[SlotState.TAKEN] == reservation.spec.replicas
     enough = _occupied(reservation) >= reservation.spec.wanted
@@ -232,10 +224,7 @@ def _wrong_slot(facts: _Facts, slot: Slot) -> Iterator[str]:
 
 
 def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
-    """Return whether a placeholder holds a slot.
-
-    A holding placeholder runs there, on an allowed, open node.
-    """
+    """Return whether a placeholder holds a slot: it runs on an allowed node that lets in the owner."""
     if placeholder is None or placeholder.status.phase != "Running" or placeholder.is_terminating:
         return False
     node = placeholder.spec.node_name
@@ -245,11 +234,8 @@ def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
 
 
 def _lets_in(node: Node, placeholder: Pod) -> bool:
-    """Return whether a pod could be bound and start on a node.
-
-    The pod has its placeholder's tolerations.
-    """
-    ready = next((sign.status for sign in node.status.conditions if sign.type == "Ready"), "True")
+    """Return whether a pod with the placeholder's tolerations could be bound and start on a node."""
+    ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "True")
     cordon = (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),) if node.spec.unschedulable else ()
     taints = (*cordon, *(taint for taint in node.spec.taints if taint.key != HANDOVER_TAINT))
     return ready == "True" and untolerated_taint(placeholder.spec.tolerations, taints) is None

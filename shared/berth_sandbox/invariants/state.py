@@ -46,7 +46,7 @@ from berth_kube import (
 
 
 class NamedObject(msgspec.Struct, frozen=True):
-    """An object of which only the name and the labels matter."""
+    """An object of which only the metadata matters."""
 
     metadata: ObjectMeta
 
@@ -67,7 +67,7 @@ class ClusterState:
     workloads: tuple[Workload, ...] = ()
     """ReplicaSets, StatefulSets and Jobs, each with its kind."""
     leases: tuple[Lease, ...] = ()
-    """Those of Berth's own namespace."""
+    """The Leases in Berth's own namespace."""
     own_namespace: str = DEFAULT_NAMESPACE
 
     @property
@@ -110,10 +110,7 @@ def is_queued(pod: Pod) -> bool:
 
 
 def _list(client: KubeClient, resource: Resource, type_: type[T]) -> tuple[T, ...]:
-    """Return all objects of a kind.
-
-    Returns none if the cluster does not know the kind.
-    """
+    """Return all objects of a kind, none if the cluster does not know the kind."""
     try:
         return client.list(resource, type=type_).items
     except NotFoundError:
@@ -121,10 +118,7 @@ def _list(client: KubeClient, resource: Resource, type_: type[T]) -> tuple[T, ..
 
 
 def _workloads(client: KubeClient) -> tuple[Workload, ...]:
-    """Return the workloads of all namespaces.
-
-    Items of a list lack their kind, so it is filled in.
-    """
+    """Return the workloads of all namespaces, with the kind that items of a list lack."""
     return tuple(
         msgspec.structs.replace(item, kind=resource.kind, api_version=resource.api_version)
         for resource in (REPLICA_SETS, STATEFUL_SETS, JOBS)
@@ -133,10 +127,7 @@ def _workloads(client: KubeClient) -> tuple[Workload, ...]:
 
 
 def _reservation(body: dict[str, Any]) -> Reservation:
-    """Decode a Reservation.
-
-    An unreadable one loses its tasks, and its status if that is the fault.
-    """
+    """Decode a Reservation; an unreadable one loses its tasks, and its status if that is the fault."""
     reservation = Reservation.read(body)
     try:
         expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
@@ -149,8 +140,6 @@ def _reservation(body: dict[str, Any]) -> Reservation:
 
 # --- violations ------------------------------------------------------------------------------------------------------
 # The names of the invariants, how long each may be broken, and a breach as a value.
-#
-# It does not find breaches, nor say to people what to do about them.
 
 
 class Invariant(StrEnum):

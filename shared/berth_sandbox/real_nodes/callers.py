@@ -1,7 +1,7 @@
-"""A client of a Service on real nodes, which asks every ready endpoint all the time and counts what fails.
+"""A client of a Service on real nodes, which sends requests to every ready endpoint all the time and counts failures.
 
-It stands where a balancer would: it has the endpoints from EndpointSlices, takes in a change within a fraction of a
-second, and asks those that are ready. No request is repeated, and each that is not answered with 200 counts as failed.
+It stands where a load balancer would: it reads endpoints from EndpointSlices, follows a change within a fraction of a
+second, and uses those that are ready. No request is repeated, and each that is not answered with 200 counts as failed.
 """
 
 import http.client
@@ -33,7 +33,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerReport:
-    """What a caller has seen."""
+    """Requests, failures and endpoints that a caller has seen."""
 
     requests: int
     failures: tuple[str, ...]
@@ -62,7 +62,7 @@ def _is_ready(endpoint: Mapping[str, Any]) -> bool:
 
 
 class ServiceCaller:
-    """Asks a Service from its start until it is stopped; a context manager."""
+    """Sends requests to a Service from its start until it is stopped; a context manager."""
 
     def __init__(self, client: KubeClient, nodes: RealNodes, *, namespace: str, service: str) -> None:
         self._client = client
@@ -121,7 +121,7 @@ class ServiceCaller:
             self._failures.append(failure)
 
     def _ask(self, endpoint: Endpoint) -> str:
-        """Send one request over a connection of its own, and return what went wrong, nothing if it was answered."""
+        """Send one request over a connection of its own; return what went wrong, "" if it was answered."""
         connection = http.client.HTTPConnection(endpoint.address, endpoint.port)
         try:
             connection.sock = self._nodes.connect(endpoint.address, endpoint.port, timeout_seconds=_ANSWER_SECONDS)

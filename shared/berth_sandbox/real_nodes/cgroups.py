@@ -105,7 +105,7 @@ class SandboxCgroups:
         return pids
 
     def remove(self) -> None:
-        """End all processes in the sandbox's cgroups and remove these; does nothing where there are none.
+        """Kill all processes in the sandbox's cgroups and remove the cgroups, if there are any.
 
         Raises `SandboxError` if a process does not end.
         """
@@ -141,9 +141,9 @@ def missing_controllers(root: Path = CGROUP_ROOT) -> list[str]:
 
 
 def enable_controllers(cgroup: Path) -> None:
-    """Enable for the children of a cgroup of version 2 what its kubelets need and what is not enabled.
+    """Enable the controllers that kubelets need for the children of a cgroup of version 2.
 
-    Raises OSError where the cgroup holds processes, which are never moved.
+    Raises OSError where the cgroup holds processes, which are never moved: version 2 has no processes in inner cgroups.
     """
     available = (cgroup / _CONTROLLERS).read_text(encoding="ascii").split()
     enabled = (cgroup / _ENABLED).read_text(encoding="ascii").split()

@@ -49,8 +49,8 @@ def build_kubelet_config(
 ) -> dict[str, Any]:
     """Return the KubeletConfiguration of a node, counted from 1.
 
-    The kubelet is told to set nothing on the machine, and keeps so much from its pods that each node is as large as
-    its shape says.
+    The kubelet sets nothing on the machine. It reserves everything beyond the node's shape, because it finds the whole
+    machine.
     """
     kept_cpu = machine.cpu_millis - parse_quantity(shape.cpu).milli()
     kept_memory = machine.memory_bytes - parse_quantity(shape.memory).value() - parse_quantity(_EVICTION_MEMORY).value()
@@ -107,7 +107,7 @@ def build_pod_network(number: int) -> dict[str, Any]:
 def build_containerd_config(*, plugins: str, networks: Path, snapshotter: str) -> str:
     """Return the configuration of containerd.
 
-    It may not raise the chances of its containers to survive when memory is short, for which root may lack the right.
+    It may not lower the OOM score of its containers, a right that root in a container may lack.
     """
     unused = ("snapshotter.v1.btrfs", "snapshotter.v1.zfs", "snapshotter.v1.devmapper", "snapshotter.v1.aufs")
     disabled = ", ".join(f'"io.containerd.{name}"' for name in (*unused, "internal.v1.opt"))

@@ -1,6 +1,6 @@
 """The images of real nodes: one static program of ours, built here and imported into each node's containerd.
 
-Nodes have no way to a registry. The program is the pause container of every pod, the placeholder's container, and with
+Nodes cannot reach a registry. The program is the pause container of every pod, the placeholder's container, and with
 arguments a server or a job for the pods of demos and tests.
 """
 

@@ -61,7 +61,7 @@ def build_node_holder(ready: Path, program: Path, network: int) -> tuple[str, ..
 
 
 def _hold(steps: Sequence[str], ready: Path, program: Path) -> tuple[str, ...]:
-    """Return a shell that does all steps, reports with a file that it has, and becomes the pause program."""
+    """Return a shell that does all steps, makes the file `ready`, and becomes the pause program."""
     last_steps = (
         f"touch {shlex.quote(str(ready))}",
         f"exec {shlex.quote(str(program))} pause {shlex.quote(str(ready))}",
@@ -106,7 +106,7 @@ def open_socket(holder: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> so
 
 
 def _enter(libc: ctypes.CDLL, network: int) -> None:
-    """Move the calling thread into a network; Python has a function for it only from 3.12 on."""
+    """Move the calling thread into a network; `os.setns` exists only from Python 3.12 on."""
     if libc.setns(network, _CLONE_NEWNET) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -1,4 +1,4 @@
-"""What real nodes need of the machine, and the refusal that names what is missing."""
+"""Requirements of real nodes on the machine, and the refusal that names what is missing."""
 
 import os
 import re
@@ -52,7 +52,7 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The facts about this machine that decide whether real nodes can be here."""
+    """The facts about this machine that decide whether real nodes can run on it."""
 
     platform: str = sys.platform
     user_id: int = field(default_factory=os.geteuid)
@@ -79,7 +79,7 @@ class Machine:
 
 
 def require_real_nodes(kubernetes: str, machine: Machine | None = None) -> None:
-    """Raise `SandboxUnavailableError` where real nodes cannot be; its text says what is missing."""
+    """Raise `SandboxUnavailableError`, which says what is missing, where real nodes cannot run."""
     machine = machine or Machine()
     refusal = refusal_of_machine(machine) or _refusal_of_programs(machine)
     refusal = refusal or _refusal_of_runtime(machine, kubernetes) or _refusal_of_kernel(machine)
@@ -88,7 +88,7 @@ def require_real_nodes(kubernetes: str, machine: Machine | None = None) -> None:
 
 
 def refusal_of_machine(machine: Machine | None = None) -> str:
-    """Return why real nodes cannot be here whatever is installed; "" where they can."""
+    """Return why real nodes cannot run here, whatever is installed; "" where they can."""
     machine = machine or Machine()
     return _refusal_of_platform(machine) or _refusal_of_cgroups(machine)
 

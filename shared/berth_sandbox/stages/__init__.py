@@ -1,4 +1,4 @@
-"""What kwok plays of the kubelets, at the pace of a sandbox."""
+"""The stages by which kwok plays the kubelets, at the pace of a sandbox."""
 
 import importlib.resources
 import json
@@ -49,7 +49,8 @@ def build_kwok_config(pace: Pace) -> str:
 def build_real_stages() -> tuple[dict[str, Any], ...]:
     """Return the Stages of pods at the real pace.
 
-    kwok chooses among stages that match by chance, so which one matches is one decision for all of them.
+    kwok chooses at random among stages that match, so one decision picks the stage, and each stage matches only if it
+    is picked.
     """
     statuses: dict[str, str] = yaml.safe_load(_read(_REAL_STATUSES))
     decisions = f"def placeholder_image: {json.dumps(PLACEHOLDER_IMAGE)};\n{_read(_REAL_DECISIONS)}"
@@ -58,7 +59,7 @@ def build_real_stages() -> tuple[dict[str, Any], ...]:
 
 
 def _build_stage(name: str, status: str, parts: str, decisions: str) -> dict[str, Any]:
-    # Asked first, as the decision costs more than ten such questions, and is made for each stage.
+    # Checked first: the decision costs more than ten such checks, and kwok makes it for each stage.
     comes_up = {"jq": {"key": _ROUGHLY, "operator": "In", "values": _find_phases(name)}}
     is_next = {"jq": {"key": f"{decisions}\nnext.stage", "operator": "In", "values": [name]}}
     patch = {"subresource": "status", "template": f"{parts}{_PATCH}{indent(status, '  ')}"}
