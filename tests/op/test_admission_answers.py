@@ -24,7 +24,8 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_operator.admission.reviews import Admission, Answer, SearchBudget, read_review
+from berth_operator.admission.request_limits import SearchBudget
+from berth_operator.admission.reviews import Admission, Answer, read_review
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.reservation.store.slot_matching import SlotFinder

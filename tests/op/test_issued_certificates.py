@@ -13,13 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from api_server_in_memory import ApiServerInMemory
-from berth_operator.admission.certificates import (
-    CertificateBundle,
-    CertificateManager,
-    CertificateTerms,
-    renew,
-    why_not_served,
-)
+from berth_operator.admission.certificate_manager import CertificateManager
+from berth_operator.admission.certificates import CertificateBundle, CertificateTerms, renew, why_not_served
 from berth_operator.settings import OperatorSettings, WebhookSettings
 from berth_service.certificates import KeyPair, make_authority, sign_server, to_pem
 from builders import NOON

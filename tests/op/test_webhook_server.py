@@ -20,9 +20,10 @@ from berth_core.names import WEBHOOK_SECRET
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.errors import AlreadyExistsError, ServerError
 from berth_kube.resources import SECRETS
-from berth_operator.admission import reviews
-from berth_operator.admission.certificates import CertificateManager
-from berth_operator.admission.reviews import LARGEST_BODY_BYTES, Admission
+from berth_operator.admission import request_limits
+from berth_operator.admission.certificate_manager import CertificateManager
+from berth_operator.admission.request_limits import LARGEST_BODY_BYTES
+from berth_operator.admission.reviews import Admission
 from berth_operator.admission.server import WebhookServer
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
@@ -181,9 +182,9 @@ async def test_a_server_whose_certificate_has_ended_is_not_ready() -> None:
 
 @pytest.mark.asyncio
 async def test_a_connection_that_asks_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviews, "_HANDSHAKE_SECONDS", 2.0)
-    monkeypatch.setattr(reviews, "_GONE_SECONDS", 0.1)
-    monkeypatch.setattr(reviews, "_FIRST_REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(request_limits, "_HANDSHAKE_SECONDS", 2.0)
+    monkeypatch.setattr(request_limits, "_GONE_SECONDS", 0.1)
+    monkeypatch.setattr(request_limits, "_FIRST_REQUEST_SECONDS", 0.5)
     async with running_server() as (server, keeper):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
         writer.write(b"POST /handover/x HTTP/1.1\r\nHost: ")
@@ -196,8 +197,8 @@ async def test_a_connection_that_asks_nothing_is_ended(monkeypatch: pytest.Monke
 
 @pytest.mark.asyncio
 async def test_connections_that_ended_without_a_request_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviews, "_HANDSHAKE_SECONDS", 2.0)
-    monkeypatch.setattr(reviews, "_GONE_SECONDS", 0.1)
+    monkeypatch.setattr(request_limits, "_HANDSHAKE_SECONDS", 2.0)
+    monkeypatch.setattr(request_limits, "_GONE_SECONDS", 0.1)
     async with running_server() as (server, keeper):
         assert server._limit is not None
         for context in (trusting(keeper), None):
@@ -211,13 +212,13 @@ async def test_connections_that_ended_without_a_request_are_forgotten(monkeypatc
 
 @pytest.mark.asyncio
 async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviews, "_BODY_SECONDS", 0.3)
+    monkeypatch.setattr(request_limits, "_BODY_SECONDS", 0.3)
     async with running_server() as (server, keeper):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
         writer.write(head(server, 1000) + b"{")
         answer = await asyncio.wait_for(reader.readline(), 60)
         writer.close()
-        monkeypatch.setattr(reviews, "_BODY_SECONDS", PATIENT_SECONDS)
+        monkeypatch.setattr(request_limits, "_BODY_SECONDS", PATIENT_SECONDS)
         again, _ = await post(server, keeper, OWNER)
     assert b" 408 " in answer
     assert again == 200
@@ -225,8 +226,8 @@ async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.Monke
 
 @pytest.mark.asyncio
 async def test_no_more_bodies_are_held_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviews, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
-    monkeypatch.setattr(reviews, "_BODY_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(request_limits, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(request_limits, "_BODY_SECONDS", PATIENT_SECONDS)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(9)]
         for _, writer in opened:
@@ -245,7 +246,7 @@ async def test_no_more_bodies_are_held_than_there_is_memory_for(monkeypatch: pyt
 async def test_too_many_connections_are_turned_away_and_the_others_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reviews, "_MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(request_limits, "_MAX_CONNECTIONS", 5)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(5)]
         answers = [await asked(server, one) for one in opened]
@@ -260,7 +261,7 @@ async def test_too_many_connections_are_turned_away_and_the_others_are_answered(
 
 @pytest.mark.asyncio
 async def test_of_too_many_connections_the_oldest_silent_one_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviews, "_MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(request_limits, "_MAX_CONNECTIONS", 5)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(5)]
         first = await asked(server, opened[0])
@@ -283,8 +284,8 @@ async def asked(server: WebhookServer, connection: tuple[asyncio.StreamReader, a
 
 
 def test_the_api_server_ends_an_unused_connection_before_the_webhook_does() -> None:
-    assert reviews._FIRST_REQUEST_SECONDS > API_SERVER_IDLE_SECONDS
-    assert reviews.IDLE_SECONDS > API_SERVER_IDLE_SECONDS
+    assert request_limits._FIRST_REQUEST_SECONDS > API_SERVER_IDLE_SECONDS
+    assert request_limits.IDLE_SECONDS > API_SERVER_IDLE_SECONDS
 
 
 async def is_ended(reader: asyncio.StreamReader) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from api_server_in_memory import ApiServerInMemory
 from berth_core.reservations import SlotState
-from berth_operator.admission.certificates import CertificateManager
+from berth_operator.admission.certificate_manager import CertificateManager
 from berth_operator.admission.reviews import Admission
 from berth_operator.admission.server import WebhookServer
 from berth_operator.reservation.store.cache import Cache

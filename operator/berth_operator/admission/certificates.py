@@ -1,7 +1,7 @@
-"""The webhook's certificates: lifetimes, renewal, and the Secret that replicas share.
+"""The webhook's certificates: what a bundle holds, and when each part of it is renewed.
 
-The API server learns of a new authority a moment after its creation, so an authority signs nothing before it has been
-announced for a while:
+An API server reads a new authority from the webhook's registration, which its informer sees a moment later. So an
+authority signs nothing before it has been announced there for a while:
 
     1. the server certificate is in the last quarter of its life  -> a new one of the same authority
     2. the authority will not outlive two server certificates     -> a new one is announced beside the old one
@@ -9,7 +9,8 @@ announced for a while:
     4. the server certificate ends before that, or has not begun  -> a server certificate of the first authority at once
 
 Where an issuer in the cluster makes certificates, its authority is announced beside the present one in the same way
-before its certificate is served. Our own serve until it has made one, and when it renews one too late.
+before its certificate is served. The operator's own certificates serve until the issuer has made one, and again
+whenever it renews one too late.
 """
 
 import base64
@@ -22,27 +23,22 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from berth_core import MANAGED_BY_OPERATOR, MANAGED_LABEL, WEBHOOK_SECRET
-from berth_kube import SECRETS, AlreadyExistsError, ConflictError, KubeClient, NotFoundError
-from berth_operator import telemetry
-from berth_operator.settings import OperatorSettings
 from berth_service.certificates import BACKDATE, KeyPair, key_to_pem, make_authority, sign_server, to_pem
 
 _CHECKS_PER_LIFE: Final = 40
 _LONGEST_CHECK: Final = timedelta(minutes=1)
 _CHECKS_TO_SETTLE: Final = 5
+"""Checks for which an authority is announced before it signs: by then API servers have read it."""
 _CHECKS_TO_SPARE: Final = 2
-"""A server certificate that ends within this many checks is replaced."""
+"""A server certificate that ends within this many checks is replaced at once."""
 _LIVES_OF_AUTHORITY: Final = 5
 _KEYS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key", "path")
-_FILES_OF_ISSUER: Final = ("ca.crt", "tls.crt", "tls.key")
 _PATH_BYTES: Final = 24
 
 
@@ -54,7 +50,7 @@ class CertificateTerms:
     """Names and addresses of the webhook; the API server calls it by the first one."""
 
     life: timedelta = timedelta(days=365)
-    """Of a server certificate; an authority lasts five times as long."""
+    """Lifetime of a server certificate; an authority lives five times as long."""
 
     @property
     def renew_before(self) -> timedelta:
@@ -87,15 +83,16 @@ class CertificateBundle:
     """Key of the first authority; empty where an issuer in the cluster has it."""
 
     certificate: bytes
-    """The server's, and after it those of authorities between it and the announced ones."""
+    """The server certificate, followed by the intermediate ones up to an announced authority."""
 
     key: bytes
 
     path: str
-    """A secret: only callers that know it get an answer; the registration has it."""
+    """A secret path: an API server authenticates itself to no webhook unless its administrator configures that, so only
+    callers that know the path from the registration get an answer."""
 
     def to_secret(self, namespace: str) -> dict[str, Any]:
-        """Return the Secret that both replicas share."""
+        """Return the Secret that all replicas share."""
         values = (self.authorities, self.authority_key, self.certificate, self.key, self.path.encode())
         return {
             "apiVersion": "v1",
@@ -111,10 +108,7 @@ class CertificateBundle:
 
     @classmethod
     def from_secret(cls, body: dict[str, Any]) -> "CertificateBundle | None":
-        """Read a bundle from its Secret.
-
-        None for an incomplete or mismatched one.
-        """
+        """Return the bundle in a Secret, None if it is incomplete or its parts do not match."""
         data = body.get("data") or {}
         try:
             values = [base64.b64decode(data[key], validate=True) for key in _KEYS]
@@ -138,18 +132,16 @@ class CertificateBundle:
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Make a context use this certificate for handshakes from now on."""
+        # Python's ssl loads a key from a file only (python/cpython issue 60691).
         with tempfile.TemporaryDirectory(prefix="berth-webhook-") as folder:
             path = Path(folder) / "tls.pem"
-            path.touch(mode=0o600)
+            path.touch(mode=0o600)  # before the key is in it
             path.write_bytes(self.certificate + b"\n" + self.key)
             context.load_cert_chain(path)
 
 
 def renew(bundle: CertificateBundle | None, terms: CertificateTerms, now: datetime) -> CertificateBundle:
-    """Return the bundle to use from now on.
-
-    It is the same one if that is still good.
-    """
+    """Return the bundle to use from now on, which is the given one while that is good."""
     parts = _read(bundle) if bundle is not None else None
     if bundle is None or parts is None:
         return _issue_anew(terms, now, path=bundle.path if bundle else secrets.token_urlsafe(_PATH_BYTES))
@@ -177,53 +169,51 @@ class _Parts:
         return self.chain[0]
 
     def is_trusted(self, now: datetime) -> bool:
-        """Return whether valid certificates lead from the server's to an authority."""
-        linked = all(
+        """Return whether a chain of valid certificates leads from the server's to an authority."""
+        is_linked = all(
             _signed_by(certificate, issuer) and _is_current(issuer, now) for certificate, issuer in pairwise(self.chain)
         )
-        return linked and any(
+        return is_linked and any(
             _signed_by(self.chain[-1], authority) and _is_current(authority, now) for authority in self.authorities
         )
 
-    def lasts(self, seconds: timedelta, now: datetime) -> bool:
-        """Return whether the server certificate is valid for more than some time from now on."""
-        return self.leaf.not_valid_before_utc <= now and self.leaf.not_valid_after_utc - now > seconds
+    def lasts(self, duration: timedelta, now: datetime) -> bool:
+        """Return whether the server certificate has begun and is valid for longer than this from now on."""
+        return self.leaf.not_valid_before_utc <= now and self.leaf.not_valid_after_utc - now > duration
 
 
 def _read(bundle: CertificateBundle) -> _Parts | None:
-    """Return the parts of a bundle.
-
-    None if they are unreadable or do not match.
-    """
+    """Return the parts of a bundle, None if they are unreadable or a key does not match its certificate."""
     try:
         authorities = x509.load_pem_x509_certificates(bundle.authorities)
         chain = x509.load_pem_x509_certificates(bundle.certificate)
         if bundle.authority_key:
             KeyPair.from_pem(bundle.authorities, bundle.authority_key)
-        fits = load_pem_private_key(bundle.key, password=None).public_key() == chain[0].public_key()
+        is_key_of_leaf = load_pem_private_key(bundle.key, password=None).public_key() == chain[0].public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
-    return _Parts(authorities, chain, is_own=bool(bundle.authority_key)) if fits else None
+    return _Parts(authorities, chain, is_own=bool(bundle.authority_key)) if is_key_of_leaf else None
 
 
 def _renew_readable(
     bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms, now: datetime
 ) -> CertificateBundle:
-    """Return the replacement of a readable bundle."""
+    """Return the bundle that follows a readable one, by the four rules of the module."""
     leaf, first_authority = parts.leaf, parts.first
-    signed_by_first = _signed_by(leaf, first_authority)
-    hosts = terms.hosts if parts.is_own and signed_by_first else terms.hosts[:1]
-    serves = parts.is_trusted(now) and parts.lasts(terms.spare, now) and _names_all(leaf, hosts)
+    is_signed_by_first = _signed_by(leaf, first_authority)
+    # An issuer's certificate need not name more than the host that the API server calls.
+    hosts = terms.hosts if parts.is_own and is_signed_by_first else terms.hosts[:1]
+    can_serve = parts.is_trusted(now) and parts.lasts(terms.spare, now) and _names_all(leaf, hosts)
     if (
         not parts.is_own
         or first_authority.not_valid_after_utc - now < 2 * terms.life
         or not _is_current(first_authority, now)
     ):
         announced = _announce(bundle, parts, terms, now)
-        return announced if serves else _issue(announced, terms, now)
+        return announced if can_serve else _issue(announced, terms, now)
     is_settled = now - (first_authority.not_valid_before_utc + BACKDATE) >= terms.settling
-    old = leaf.not_valid_after_utc - now <= terms.renew_before or not signed_by_first
-    return _issue(bundle, terms, now) if not serves or (old and is_settled) else bundle
+    is_due = leaf.not_valid_after_utc - now <= terms.renew_before or not is_signed_by_first
+    return _issue(bundle, terms, now) if not can_serve or (is_due and is_settled) else bundle
 
 
 def _signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
@@ -243,14 +233,14 @@ def _names_all(leaf: x509.Certificate, hosts: Sequence[str]) -> bool:
 
 
 def _announce(bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms, now: datetime) -> CertificateBundle:
-    """Put a new authority before the valid ones; the server certificate stays."""
+    """Return the bundle with a new authority before those that are still valid, and the same server certificate."""
     authority = _new_authority(terms, now)
     authorities = _join([authority.certificate], parts, now)
     return replace(bundle, authorities=authorities, authority_key=key_to_pem(authority.key))
 
 
 def _join(first: list[x509.Certificate], parts: _Parts, now: datetime) -> bytes:
-    """Return authorities, and after them those of a bundle that are still valid."""
+    """Return authorities in PEM, followed by those of a bundle that are still valid."""
     other_authorities = [
         authority for authority in parts.authorities if authority.not_valid_after_utc > now and authority not in first
     ]
@@ -258,7 +248,7 @@ def _join(first: list[x509.Certificate], parts: _Parts, now: datetime) -> bytes:
 
 
 def _issue_anew(terms: CertificateTerms, now: datetime, *, path: str) -> CertificateBundle:
-    """Return a new bundle with the path of an earlier one."""
+    """Return a new bundle; the path is kept, as the registration that API servers have read names it."""
     authority = _new_authority(terms, now)
     blank = CertificateBundle(
         authorities=to_pem(authority.certificate),
@@ -271,7 +261,7 @@ def _issue_anew(terms: CertificateTerms, now: datetime, *, path: str) -> Certifi
 
 
 def _issue(bundle: CertificateBundle, terms: CertificateTerms, now: datetime) -> CertificateBundle:
-    """Return a bundle with a new server certificate of its first authority."""
+    """Return the bundle with a new server certificate of its first authority."""
     authority = KeyPair.from_pem(bundle.authorities, bundle.authority_key)
     hosts = sorted(set(terms.hosts))
     leaf = sign_server(authority, hosts[0], hosts, now=now, life=terms.life)
@@ -282,11 +272,8 @@ def _new_authority(terms: CertificateTerms, now: datetime) -> KeyPair:
     return make_authority("berth webhook authority", now=now, life=_LIVES_OF_AUTHORITY * terms.life)
 
 
-# --- what an issuer makes --------------------------------------------------------------------------------------------
-
-
 def why_not_served(issued: CertificateBundle, terms: CertificateTerms, now: datetime) -> str:
-    """Return why what an issuer has made cannot be served, "" if it can."""
+    """Return why the certificate of an issuer cannot be served, "" if it can."""
     parts = _read(issued)
     if parts is None:
         return "its files cannot be read or do not belong together"
@@ -307,125 +294,26 @@ def take_issued(
 ) -> CertificateBundle:
     """Return the bundle to use from now on where an issuer makes the certificates.
 
-    Replicas may see its files at different times, so an older one than is served is ignored.
+    `settled` is whether every API server must have read the authorities of `bundle` by now. Kubelets update a mounted
+    Secret at different times, so replicas ignore a certificate that is older than the one being served.
     """
     parts = _read(bundle) if bundle is not None else None
     offered = _read(issued) if issued is not None and not why_not_served(issued, terms, now) else None
     if bundle is None or parts is None:
         renewed = renew(bundle, terms, now)
         return renewed if issued is None or offered is None else replace(issued, path=renewed.path)
-    good = parts.is_trusted(now) and _names_all(parts.leaf, terms.hosts[:1])
-    serves = good and parts.lasts(terms.spare, now)
+    is_good = parts.is_trusted(now) and _names_all(parts.leaf, terms.hosts[:1])
+    can_serve = is_good and parts.lasts(terms.spare, now)
     if issued is None or offered is None:
-        stays = good and not parts.is_own and parts.lasts(terms.settling + terms.spare, now)
-        return bundle if stays else renew(bundle, terms, now)
-    if serves and not parts.is_own and offered.leaf.not_valid_before_utc <= parts.leaf.not_valid_before_utc:
+        # Renewed in time for an authority of ours to settle, should the issuer not come back.
+        lasts = is_good and not parts.is_own and parts.lasts(terms.settling + terms.spare, now)
+        return bundle if lasts else renew(bundle, terms, now)
+    if can_serve and not parts.is_own and offered.leaf.not_valid_before_utc <= parts.leaf.not_valid_before_utc:
         is_same = issued.certificate == bundle.certificate
         return replace(issued, path=bundle.path) if settled and is_same else bundle
-    unknown = [authority for authority in offered.authorities if authority not in parts.authorities]
-    if serves and unknown:
+    unannounced = [authority for authority in offered.authorities if authority not in parts.authorities]
+    if can_serve and unannounced:
         return replace(bundle, authorities=_join(parts.authorities, offered, now))
-    if serves and not settled:
+    if can_serve and not settled:
         return bundle
     return replace(issued, path=bundle.path, authorities=_join(offered.authorities, parts, now))
-
-
-# --- the shared Secret -----------------------------------------------------------------------------------------------
-
-_LOG = structlog.get_logger(__name__)
-
-
-class CertificateManager:
-    """Keeps one bundle in the Secret and renews it.
-
-    Of two concurrent replicas one yields.
-    """
-
-    def __init__(self, client: KubeClient, settings: OperatorSettings) -> None:
-        self._client = client
-        self._namespace = settings.placeholders.namespace
-        self._terms = CertificateTerms(_hosts(settings), timedelta(seconds=settings.webhook.certificate_seconds))
-        self._folder = settings.webhook.certificate_folder
-        self._issued: CertificateBundle | None = None
-        self._refused = ""
-        self._changed: datetime | None = None
-        self.bundle: CertificateBundle | None = None
-
-    @property
-    def check_seconds(self) -> float:
-        """Return the seconds between two refreshes."""
-        return self._terms.check_every.total_seconds()
-
-    def refresh(self, now: datetime) -> bool:
-        """Read the Secret and renew it if due.
-
-        Returns whether the bundle changed. A deleted or damaged Secret is restored from what this process has.
-        """
-        bundle_before = self.bundle
-        body = self._read()
-        held_bundle = CertificateBundle.from_secret(body) if body is not None else None
-        wanted_bundle = self._choose(held_bundle or bundle_before, now)
-        self.bundle = held_bundle if wanted_bundle == held_bundle else self._write(wanted_bundle, body)
-        if self.bundle != bundle_before:
-            self._changed = now
-        return self.bundle != bundle_before
-
-    def _choose(self, bundle: CertificateBundle | None, now: datetime) -> CertificateBundle:
-        """Return the bundle to serve from now on."""
-        if not self._folder:
-            return renew(bundle, self._terms, now)
-        is_settled = self._changed is not None and bundle == self.bundle and now - self._changed >= self._terms.settling
-        return take_issued(bundle, self._read_issued(now), self._terms, now, settled=is_settled)
-
-    def _read_issued(self, now: datetime) -> CertificateBundle | None:
-        """Read the issuer's files; while they are being replaced they count as what they were."""
-        try:
-            authorities, certificate, key = (
-                Path(self._folder, file_name).read_bytes() for file_name in _FILES_OF_ISSUER
-            )
-        except OSError as error:
-            refusal = f"{error.filename}: {error.strerror}"
-        else:
-            bundle = CertificateBundle(authorities, b"", certificate, key, "")
-            refusal = why_not_served(bundle, self._terms, now)
-            self._issued = self._issued if refusal else bundle
-        if refusal and refusal != self._refused:
-            _LOG.warning(telemetry.CERTIFICATE_REFUSED, **{telemetry.KEY_REASON: refusal})
-        self._refused = refusal
-        return self._issued
-
-    def _read(self) -> dict[str, Any] | None:
-        try:
-            return self._client.get(SECRETS, WEBHOOK_SECRET, namespace=self._namespace)
-        except NotFoundError:
-            return None
-
-    def _write(self, bundle: CertificateBundle, over: dict[str, Any] | None) -> CertificateBundle:
-        """Store a bundle, or take that of a faster replica.
-
-        It replaces the one that was read.
-        """
-        secret = bundle.to_secret(self._namespace)
-        try:
-            if over is None:
-                self._client.create(SECRETS, secret, namespace=self._namespace)
-            else:
-                version = {"resourceVersion": over["metadata"]["resourceVersion"]}
-                patch = {"metadata": version, "data": secret["data"]}
-                self._client.merge_patch(SECRETS, WEBHOOK_SECRET, patch, namespace=self._namespace)
-        except (AlreadyExistsError, ConflictError):
-            other_bundle = CertificateBundle.from_secret(self._read() or {})
-            if other_bundle is None:
-                raise
-            return other_bundle
-        _LOG.info(telemetry.CERTIFICATE_ISSUED)
-        return bundle
-
-
-def _hosts(settings: OperatorSettings) -> tuple[str, ...]:
-    """Return the webhook's names and addresses for the API server, the one that it calls first."""
-    service, namespace = settings.webhook.service, settings.placeholders.namespace
-    if service:
-        return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
-    host = urlsplit(settings.webhook.url).hostname or settings.webhook.host
-    return tuple(dict.fromkeys((host, "127.0.0.1", "localhost")))

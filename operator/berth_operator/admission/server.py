@@ -14,28 +14,23 @@ from aiohttp import web
 
 from berth_core import BerthError, InputError
 from berth_operator import metrics, telemetry
-from berth_operator.admission.certificates import CertificateManager
-from berth_operator.admission.reviews import (
+from berth_operator.admission.certificate_manager import CertificateManager
+from berth_operator.admission.request_limits import (
     IDLE_SECONDS,
     LARGEST_BODY_BYTES,
     LINGERING_SECONDS,
-    Admission,
-    AdmissionReview,
-    Answer,
     BodyReader,
     BodyRefusedError,
     ConnectionLimit,
-    Review,
-    allow,
-    read_review,
 )
+from berth_operator.admission.reviews import Admission, AdmissionReview, Answer, Review, allow, read_review
 from berth_operator.settings import OperatorSettings
 from berth_service.listening import join_address
 
 _PATH_PREFIX: Final = "/handover/"
 _STOP_SECONDS: Final = 2.0
 REFETCH_SECONDS: Final = 2.0
-"""A part of the time that the API server waits for an answer."""
+"""How long an answer may wait for reads from the API server, which itself waits five seconds for it by default."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -51,7 +46,7 @@ class WebhookServer:
         *,
         reviews: Mapping[str, Review] | None = None,
     ) -> None:
-        """`reviews` answer what is asked at further paths below the webhook's own."""
+        """`reviews` has what answers at further paths, by the end of the path."""
         self._reviews = reviews or {}
         self._admission = admission
         self._certificates = certificates
@@ -65,7 +60,7 @@ class WebhookServer:
         self.port = settings.webhook.port
 
     async def start(self) -> None:
-        """Listen; the manager must have a bundle by now."""
+        """Listen; raises InputError if the manager has no bundle yet, or the address is not free."""
         if self._certificates.bundle is None:
             raise InputError("certificate", None, "a bundle issued before the server starts")
         self._context = self._certificates.bundle.to_context()
@@ -79,7 +74,7 @@ class WebhookServer:
             shutdown_timeout=_STOP_SECONDS,
             keepalive_timeout=IDLE_SECONDS,
             lingering_time=LINGERING_SECONDS,
-            auto_decompress=False,
+            auto_decompress=False,  # unpacked, a body would take more memory than BodyReader reserves for it
         )
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101 - set up above
@@ -94,9 +89,9 @@ class WebhookServer:
         _LOG.info(telemetry.WEBHOOK_LISTENING, **{telemetry.KEY_ADDRESS: address})
 
     def drain(self) -> None:
-        """Close each connection after its next answer.
+        """Close each connection after its next answer, so that its caller goes on with another replica.
 
-        So the caller goes to another replica.
+        The API server reuses a connection while it is open, even when the Service no longer leads to this pod.
         """
         self._draining = True
 
@@ -107,7 +102,7 @@ class WebhookServer:
             await self._runner.cleanup()
 
     def why_not_serving(self, now: datetime) -> str:
-        """Return why no call would be answered under a valid certificate."""
+        """Return why calls would not be answered under a valid certificate, "" if they would."""
         if self._draining:
             return "the webhook is about to stop"
         if self._listener is None or not self._listener.is_serving():
@@ -117,16 +112,16 @@ class WebhookServer:
         return "" if is_valid else "the webhook's certificate is not valid at this time and is being replaced"
 
     def reload_certificate(self) -> None:
-        """Use the manager's bundle for new connections; open ones keep theirs."""
+        """Use the manager's bundle for new connections; open ones keep their certificate."""
         if self._context is not None and self._certificates.bundle is not None:
             self._certificates.bundle.load_into(self._context)
 
     def client_config(self) -> Mapping[str, Any]:
-        """Return the webhook's clientConfig for its registration."""
+        """Return the webhook's clientConfig for its registration; raises InputError without a bundle."""
         bundle = self._certificates.bundle
         if bundle is None:
             raise InputError("certificate", None, "a bundle issued before the webhook is registered")
-        authorities = msgspec.to_builtins(bundle.authorities)
+        authorities = msgspec.to_builtins(bundle.authorities)  # in base64
         path = _PATH_PREFIX + bundle.path
         if self._settings.webhook.service:
             reference = {
@@ -158,7 +153,7 @@ class WebhookServer:
         return response
 
     async def _read(self, request: web.Request) -> AdmissionReview:
-        """Return the review in a request; raises BodyRefusedError if there is none."""
+        """Return the review in a request; raises `BodyRefusedError` if there is none."""
         bundle = self._certificates.bundle
         asked_path = request.match_info["path"].encode()
         if bundle is None or not hmac.compare_digest(asked_path, bundle.path.encode()):
@@ -174,11 +169,11 @@ class WebhookServer:
     async def _answer(self, review: AdmissionReview, path: str) -> Answer:
         """Return the answer to a review; any failure allows what is asked for."""
         try:
-            further_review = next(
+            review_at_path = next(
                 (answer for path_end, answer in self._reviews.items() if path.endswith(path_end)), None
             )
-            if further_review is not None:
-                return await further_review(review)
+            if review_at_path is not None:
+                return await review_at_path(review)
             answer = self._admission.answer(review)
             if not answer.is_final:
                 answer = await self._read_and_answer(review, answer)
@@ -197,10 +192,7 @@ class WebhookServer:
         return answer
 
     async def _read_and_answer(self, review: AdmissionReview, answer: Answer) -> Answer:
-        """Read what an answer asks for, and answer again.
-
-        After the time limit the review goes on without it.
-        """
+        """Read what an answer asks for, and answer again; after the time limit the cache alone decides."""
         try:
             async with asyncio.timeout(REFETCH_SECONDS):
                 while not answer.is_final:

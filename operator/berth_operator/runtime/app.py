@@ -23,7 +23,7 @@ from berth_kube import (
     version_number,
 )
 from berth_operator import metrics, telemetry
-from berth_operator.admission.certificates import CertificateManager
+from berth_operator.admission.certificate_manager import CertificateManager
 from berth_operator.admission.reviews import Admission
 from berth_operator.admission.server import REFETCH_SECONDS, WebhookServer
 from berth_operator.reservation.act.pending_owners import ReserveableGroups

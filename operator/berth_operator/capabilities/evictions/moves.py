@@ -84,9 +84,9 @@ _LEFT_SECONDS: Final = 15.0
 _FORGET_SECONDS: Final = 600.0
 """How long no eviction may have come before a deadline begins anew; so no one can hold a pod by changing it."""
 _REASK_SECONDS: Final = 60.0
-_MOST_WISHES: Final = 10_000
-_MOST_OUT: Final = 200
-_MOST_OUT_OF_NAMESPACE: Final = 100
+_MAX_WISHES: Final = 10_000
+_MAX_OUT: Final = 200
+_MAX_OUT_PER_NAMESPACE: Final = 100
 _READERS: Final = 8
 _LONGEST_WARNING: Final = 240
 _COMPONENT: Final = "berth-operator"
@@ -197,7 +197,7 @@ class EvictionMoves:
         with self._lock:
             wish = self._wishes.get((request.namespace, request.name))
             if wish is None:
-                if len(self._wishes) >= _MOST_WISHES:
+                if len(self._wishes) >= _MAX_WISHES:
                     return None
                 wish = Wish(request.namespace, request.name, request.user_info.username, since=now, asked=now)
                 self._wishes[wish.key] = wish
@@ -348,7 +348,7 @@ class EvictionMoves:
                 self._finish(wish)
         elif idle_seconds < _ABSENT_SECONDS:
             out_in_namespace = out[wish.namespace]
-            if out.total() >= _MOST_OUT or out_in_namespace >= _MOST_OUT_OF_NAMESPACE:
+            if out.total() >= _MAX_OUT or out_in_namespace >= _MAX_OUT_PER_NAMESPACE:
                 wish.reason = f"{out.total()} other pods are moved first"
                 return
             self._let_go(wish, waits=out_in_namespace > 0 or now - wish.since < _SETTLE_SECONDS)

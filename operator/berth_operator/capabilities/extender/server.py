@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 
 from berth_core import InputError
-from berth_operator.admission.reviews import IDLE_SECONDS, LARGEST_BODY_BYTES, BodyReader, BodyRefusedError
+from berth_operator.admission.request_limits import IDLE_SECONDS, LARGEST_BODY_BYTES, BodyReader, BodyRefusedError
 from berth_operator.capabilities.extender import metrics
 from berth_operator.capabilities.extender.verbs import (
     ABSTAIN,

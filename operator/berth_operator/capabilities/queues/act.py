@@ -107,7 +107,7 @@ _FAILED_SECONDS: Final = 1.0
 """A pass rests for so long after a failure, however often pods change."""
 _REFUSED_SECONDS: Final = 60.0
 """For so long no slots are created for a queue after one was refused."""
-_MOST_FAILURES: Final = 5
+_MAX_FAILURES: Final = 5
 """Pods of one namespace that the API server fails to change in a pass, before the rest of the namespace waits."""
 _WATCH_AGAIN_SECONDS: Final = 5.0
 _MILLI: Final = 1000
@@ -463,7 +463,7 @@ class Queues(Capability):
         first_error: BerthError | None = None
         failures = Counter[str]()
         for pod in pods:
-            if failures[pod.namespace] >= _MOST_FAILURES:
+            if failures[pod.namespace] >= _MAX_FAILURES:
                 continue
             try:
                 self._ungate(pod, term)

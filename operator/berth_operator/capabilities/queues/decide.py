@@ -35,7 +35,7 @@ from berth_operator.capabilities.queues.admission import Admission, admit
 from berth_operator.capabilities.queues.held_slots import QueueSlots, SlotDecision, decide_slots, read_slots
 from berth_operator.capabilities.queues.places import QueuePlaces, QueuePod, Sum
 
-_MOST_AT_ONCE: Final = 200
+_MAX_AT_ONCE: Final = 200
 """Admissions of one pass; the next one follows at once."""
 _NAMED: Final = 5
 _LONGEST_END: Final = timedelta(minutes=10)
@@ -107,7 +107,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
     uses = {queue.name: tally.use(queue.name) for queue in queues}
     releases = tuple(pod for pod in view.pods if pod.is_gated and pod.namespace not in choice.queue_of)
     room = QueueRoom(queues, uses, total)
-    admission = admit(tally.waiting, tally.queue_of, room, tally, _MOST_AT_ONCE)
+    admission = admit(tally.waiting, tally.queue_of, room, tally, _MAX_AT_ONCE)
     free = total.minus(tally.used_by_others).minus(ResourceAmounts.total(use.allocated for use in uses.values()))
     slot_decisions = {
         queue_name: decide_slots(

@@ -57,7 +57,7 @@ Body = dict[str, Any]
 
 MOST_SLOTS: Final = 500
 """Slots of one queue: each is a Reservation and a pod."""
-_MOST_AT_ONCE: Final = 50
+_MAX_AT_ONCE: Final = 50
 """Reservations that one pass creates for a queue."""
 _TASK: Final = "slot"
 _LIFETIME: Final = timedelta(hours=24)
@@ -420,7 +420,7 @@ def decide_slots(
     creates = _free_numbers(
         slots, need.wanted - len(sorted_slots.held) - len(sorted_slots.waiting) - len(sorted_slots.resting)
     )
-    creates = creates[:_MOST_AT_ONCE]
+    creates = creates[:_MAX_AT_ONCE]
     held_slots = min(len(sorted_slots.held), need.wanted)
     return SlotDecision(
         slots=slots,
@@ -435,7 +435,7 @@ def decide_slots(
         held=held_slots,
         waiting=need.wanted - held_slots,
         verdict=_fenced(_judge(slots, need, sorted_slots, nodes, now), nodes_kept, places),
-        is_whole=len(creates) < _MOST_AT_ONCE,
+        is_whole=len(creates) < _MAX_AT_ONCE,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from berth_core import ResourceAmounts
 
-_MOST_NODES: Final = 500
+_MAX_NODES: Final = 500
 """Nodes of one queue: it has at most so many slots."""
 _NOTHING: Final = ResourceAmounts.empty()
 _FENCE: Final = ResourceAmounts({"pods": 2})
@@ -143,7 +143,7 @@ def keep_nodes(
         kept_nodes += [
             node for node in places.before if node not in nodes_there and _may_have_room(places, node, slot, lacking)
         ]
-    kept_nodes = kept_nodes[:_MOST_NODES]
+    kept_nodes = kept_nodes[:_MAX_NODES]
     rooms = {node: _room(places, node) for node in kept_nodes if node in places.admitting}
     own_nodes = tuple(rooms)
     if is_placed and lacking > 0:

@@ -321,7 +321,7 @@ def test_another_pod_of_the_same_name_waits_by_itself() -> None:
 
 
 def test_only_so_many_pods_are_moved_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "_MOST_OUT_OF_NAMESPACE", 1)
+    monkeypatch.setattr(moves, "_MAX_OUT_PER_NAMESPACE", 1)
     desk = Desk(pod(), pod("web-2"))
     desk.api.objects["replicasets"][NAMESPACE, "web-a"]["spec"]["replicas"] = 2
     desk.api.objects["deployments"][NAMESPACE, "web"]["spec"]["replicas"] = 2
