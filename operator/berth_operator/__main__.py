@@ -1,6 +1,6 @@
 """Entry point of the operator, also as `python -m berth_operator`.
 
-Imports what libraries are needed only once these cannot print into the program's output any more.
+Libraries are imported inside `main`, after their logs have been kept apart from the program's own output.
 """
 
 import gc
@@ -10,7 +10,6 @@ from berth_service.standard_output import keep_logs_apart
 
 
 def main() -> None:
-    """Run the operator."""
     keep_logs_apart()
     from berth_service.extras import Extra, require_or_end  # noqa: PLC0415 - see above
 
@@ -18,7 +17,7 @@ def main() -> None:
     with quick_imports():
         from berth_operator.cli import main as operate  # noqa: PLC0415 - see above
 
-    gc.freeze()  # the modules stay: no later collection looks through them
+    gc.freeze()  # the modules stay for ever, so no later collection has to look through them
     operate()
 
 

@@ -39,10 +39,11 @@ from berth_service.process import collect_garbage_rarely, configure_logs, parse_
 
 _REQUEST_SECONDS: Final = 10.0
 _SWITCH_SECONDS: Final = 0.0005
-"""How long a computing thread runs before another may: a pod's creation waits for the webhook's thread some ten times.
-With Python's 5 ms it waited three times as long beside a few busy workers."""
+"""How long a computing thread keeps the interpreter lock while others wait for it. A thread that does I/O gives it up
+at each call and has to wait for it again (python/cpython issue 90204), and to answer one review the webhook's thread
+waits some ten times: with Python's default of 5 ms that took three times as long beside a few busy workers."""
 _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
-"""Short: a call must not outlive its lease; a failed key is reconciled again."""
+"""Short, so that no call outlives the Lease under which it was made; a failed key is reconciled again anyway."""
 
 
 @click.command(
@@ -189,7 +190,7 @@ def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once b
 
 
 def add_options(command: click.Command, capabilities: Iterable[type[Capability]]) -> None:
-    """Add the options of capabilities, each in its place in the help."""
+    """Add the options of capabilities to a command, each after the option that it belongs to in the help."""
     for capability in capabilities:
         if capability.command is not None:
             names = [parameter.name for parameter in command.params]
@@ -207,15 +208,15 @@ def _end(error: BerthError) -> NoReturn:
 
 
 def request_seconds(webhook: WebhookSettings) -> float:
-    """Return how long an answer is waited for: a pod is created no sooner than the API server gives the webhook up."""
+    """Return for how long calls wait for an answer.
+
+    That is longer than the API server waits for the webhook, since until then it does not answer the creation of a pod.
+    """
     return max(_REQUEST_SECONDS, webhook.timeout_seconds + _REQUEST_SECONDS / 2)
 
 
 def read_settings(options: dict[str, Any]) -> OperatorSettings:
-    """Return the settings for the options.
-
-    Raises `InputError` with the option or setting.
-    """
+    """Return the settings for the options; raises `InputError` with the option or setting."""
     health_host, health_port = parse_address("--health-address", options["health_address"])
     return OperatorSettings(
         placeholders=PlaceholderSettings(namespace=options["namespace"], image=options["image"]),
@@ -247,7 +248,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
 
 
 def read_base_address(option: str, text: str) -> str:
-    """Return an https address with a host, or ""; raises InputError."""
+    """Return the text if it is an https address with a host, or empty; raises InputError."""
     try:
         is_usable = not text or (text.startswith("https://") and bool(urlsplit(text).hostname))
     except ValueError:
@@ -280,10 +281,7 @@ def read_limits(options: dict[str, Any]) -> LimitSettings:
 
 
 def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSettings) -> None:
-    """Run until a signal or a fatal error ends kopf.
-
-    Raises the `BerthError` of a failed start.
-    """
+    """Run until a signal or a fatal error ends kopf; raises the `BerthError` of a failed start."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     collect_garbage_rarely()
     program = App(client, settings, SystemClock())
@@ -298,6 +296,7 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
     try:
         asyncio.run(run_kopf(program, stream, declare, settings.identity))
     except Exception:
+        # For a start-up handler that failed kopf raises an ActivityError, which does not say why.
         if program.failure is None:
             raise
     if program.failure is not None:

@@ -1,4 +1,4 @@
-"""The operator's metrics."""
+"""The metrics of the operator's kernel; each capability has its own beside its code."""
 
 from typing import Final
 

@@ -25,13 +25,14 @@ class HandoverSettings:
     """The times of a hand-over."""
 
     settle_seconds: float = _SHORTEST_SETTLE_SECONDS
-    """Between the binding of the pod and removing the guard of a node with a fence. A fence is a pod, so that every
-    scheduler sees it before the end of the placeholder, and the binding before its own end, however late it sees any of
-    them; 0.3 s is the shortest that was measured to be safe for the guard."""
+    """How long after the binding of the pod the guard of a node with a fence stays. A fence is a pod, and a watch keeps
+    the order of its events: every scheduler sees the fence before the end of the placeholder, and the binding before
+    the end of the fence, however late it sees any of them. 0.3 s is the shortest time that was measured to be safe for
+    the guard."""
 
     unfenced_settle_seconds: float = 3.0
-    """The same of a node without a fence, and between guarding it and deleting the placeholder: schedulers see nodes
-    and pods through separate watches, and the guard alone has to outlast the delay between them."""
+    """The same for a node without a fence, and the time between guarding it and deleting the placeholder. Schedulers
+    see nodes and pods through separate watches, and the guard alone has to outlast the delay between them."""
 
     timeout_seconds: float = HANDOVER_SECONDS
     """How far ahead the deadline of a hand-over is set, and how long a pod has once a scheduler has found no place for
@@ -39,13 +40,13 @@ class HandoverSettings:
     which the operator could act."""
 
     untried_seconds: float = UNTRIED_SECONDS
-    """How long, in seconds that count, a pod may stay gated, and after that wait for a scheduler that does not report
-    on it. Its place is kept meanwhile, however many other pods the scheduler tries first."""
+    """How long a pod may stay gated, and after that wait for a scheduler that does not report on it; the same seconds
+    count as for the timeout. Its place is kept meanwhile, however many other pods the scheduler tries first."""
 
     at_once: int = 50
-    """How many slots change hands at the same time. Each wakes all pods that wait for a place; the scheduler tries
-    these first, because they are older; with hundreds at once it would reach the owners too late. The other slots stay
-    held meanwhile."""
+    """How many slots change hands at the same time; the others stay held meanwhile. Each deleted placeholder makes the
+    scheduler try all pods again that wait for a place, and before the owners, because they are older: with hundreds at
+    once it would reach the owners too late."""
 
     def __post_init__(self) -> None:
         """Reject times that break the protocol."""
@@ -72,10 +73,11 @@ class PlaceholderSettings:
     """Berth's own namespace, with the placeholders, the webhook's Secret and the Lease."""
 
     image: str = PLACEHOLDER_IMAGE
-    """An image that does nothing; best one that the nodes have already, such as their runtime's."""
+    """An image that does nothing, preferably one that the nodes have already, such as their runtime's pause image."""
 
     deadline_margin_seconds: int = 60
-    """Added to what is left of the TTL: then the kubelet ends the placeholder even without Berth."""
+    """Added to what is left of the TTL for the pod's activeDeadlineSeconds, by which the kubelet ends the placeholder
+    even if Berth is gone."""
 
     def __post_init__(self) -> None:
         """Reject a margin that lets the kubelet end a placeholder too early."""
@@ -87,7 +89,7 @@ class WebhookSettings:
     """Where the webhook listens and how the API server reaches it."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; `::`, all of both families, in a cluster."""
+    """Address to listen on; in a cluster `::`, which means all addresses of both families."""
 
     port: int = 9443
     """Port to listen on; 0 takes a free one."""
@@ -103,14 +105,14 @@ class WebhookSettings:
     """Lifetime of a server certificate, which is renewed in its last quarter."""
 
     certificate_folder: str = ""
-    """Where an issuer's `tls.crt`, `tls.key` and `ca.crt` are mounted; "" for own certificates alone."""
+    """Folder in which `tls.crt`, `tls.key` and `ca.crt` of an issuer are mounted; "" for own certificates alone."""
 
     drain_seconds: float = 5.0
-    """How long a stopping webhook keeps answering, until the API server has learnt of it."""
+    """How long a stopping webhook keeps answering, until the API server has seen that the Service leads elsewhere."""
 
     timeout_seconds: int = 5
-    """How long the API server waits; then it creates the pod as if there were no webhook. A busy machine needs more
-    than two seconds now and then, and each pod that is not gated lands elsewhere."""
+    """How long the API server waits before it creates the pod as if there were no webhook. A busy machine needs more
+    than two seconds now and then, and a pod that is not gated lands elsewhere."""
 
     def __post_init__(self) -> None:
         """Reject times that cannot work."""
@@ -131,7 +133,7 @@ class OperatorSettings:
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     capabilities: tuple[object, ...] = ()
-    """The settings of optional parts, each of a class of its own."""
+    """The settings of capabilities, each of a class of its own."""
 
     identity: str = field(default_factory=unique_identity)
     """Name under which this process holds the Lease."""
@@ -143,18 +145,18 @@ class OperatorSettings:
     """How long a finished Reservation stays; 0 keeps it for ever."""
 
     unschedulable_seconds: float = 600.0
-    """How long the scheduler may find no place before a Reservation fails and releases what it holds; 0: until it
-    expires."""
+    """How long the scheduler may find no place before a Reservation fails and releases what it holds; with 0 it does so
+    when it expires."""
 
     node_lost_seconds: float = 300.0
-    """How long a node may not be ready before its places count as lost, and those that are not tied to it are held
-    elsewhere; 0: for any time. Only seconds count during which the operator could act."""
+    """How long a node may be not ready before its places count as lost, and those that are not tied to it are held
+    elsewhere; with 0 for any time. Only seconds count during which the operator could act."""
 
     sweep_seconds: float = 15.0
-    """Between two complete comparisons with the API."""
+    """Seconds between two passes that compare everything with the API server."""
 
     workers: int = 16
-    """Threads that reconcile."""
+    """Number of threads that reconcile."""
 
     health_host: str = "127.0.0.1"
     """Address of `/healthz` and `/metrics`."""
@@ -163,7 +165,7 @@ class OperatorSettings:
     """Port of `/healthz` and `/metrics`; 0 takes a free one."""
 
     def of(self, kind: type[S]) -> S:
-        """Return the settings of an optional part by their class; its defaults where none were given."""
+        """Return the settings of a capability by their class, its defaults if none were given."""
         return next((settings for settings in self.capabilities if isinstance(settings, kind)), None) or kind()
 
     def __post_init__(self) -> None:

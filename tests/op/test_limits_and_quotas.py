@@ -15,10 +15,10 @@ from berth_core.objects import ObjectMeta, PodSpec, PodTemplate, PriorityClass, 
 from berth_core.reservations import Reservation, ReservationPhase, ReservationTask, SlotState
 from berth_core.resources import ResourceAmounts
 from berth_kube.watching import Changed, Listed
+from berth_operator.quota.holdings import open_slots
 from berth_operator.quota.limits import (
     LimitSettings,
     NamespaceLimit,
-    open_slots,
     parse_limit,
     parse_namespace_limits,
     parse_namespace_tolerations,

@@ -1,6 +1,7 @@
-"""Check of a task's pods against a namespace's LimitRanges.
+"""Whether the LimitRanges of a namespace would refuse the pods of a Reservation's task.
 
-The rules are those of the API server's admission plugin LimitRanger (`plugin/pkg/admission/limitranger`).
+The rules and texts are those of the API server's admission plugin LimitRanger
+(`plugin/pkg/admission/limitranger/admission.go`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,7 @@ _Amount: TypeAlias = str | int | float
 
 
 class LimitRangeItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The limits of one kind of object."""
+    """The limits on objects of one type."""
 
     type: str = ""
     max: Quantities = {}
@@ -52,10 +53,11 @@ class LimitRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_out_of_range(ranges: Iterable[LimitRange], spec: PodSpec) -> str:
-    """Return why LimitRanges would refuse a pod, in the API server's words.
+    """Return why LimitRanges would refuse a pod, in the API server's words, "" if they would not.
 
     Raises InputError for unreadable quantities of the spec.
     """
+    # By name, where the API server has no order: a Reservation must not get another reason with each look.
     ordered = sorted(ranges, key=lambda limit_range: limit_range.metadata.name)
     for limit_range in ordered:
         spec = _with_defaults(spec, limit_range)
@@ -68,11 +70,7 @@ def why_out_of_range(ranges: Iterable[LimitRange], spec: PodSpec) -> str:
     return next(refusals, "")
 
 
-# --- defaults -------------------------------------------------------------------------------------------------------
-
-
 def _with_defaults(spec: PodSpec, limit_range: LimitRange) -> PodSpec:
-    """Return a spec with a LimitRange's defaults."""
     for item in limit_range.spec.limits:
         if item.type == _CONTAINER:
             spec = msgspec.structs.replace(
@@ -84,9 +82,10 @@ def _with_defaults(spec: PodSpec, limit_range: LimitRange) -> PodSpec:
 
 
 def _fill_in(container: Container, item: LimitRangeItem) -> Container:
-    """Return a container with its defaults filled in.
+    """Return a container with the defaults of a LimitRange.
 
-    Its own limit becomes its request before a default does.
+    Its own limit comes before the default as its request: `SetDefaults_Pod` copies limits to requests when the pod is
+    decoded, before any admission plugin sees it.
     """
     stated = container.resources
     resources = ResourceRequirements(
@@ -94,9 +93,6 @@ def _fill_in(container: Container, item: LimitRangeItem) -> Container:
         limits={**item.default, **stated.limits},
     )
     return msgspec.structs.replace(container, resources=resources)
-
-
-# --- rules ----------------------------------------------------------------------------------------------------------
 
 
 def _refusals(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
@@ -113,7 +109,7 @@ def _refusals(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
 
 
 def _breaches(item: LimitRangeItem, named: ResourceRequirements) -> Iterator[str]:
-    """Yield the limits that requests and limits break."""
+    """Yield the rules that requests and limits break."""
     for resource, text in sorted(item.min.items()):
         yield from _below(item.type, resource, text, named)
     for resource, text in sorted(item.max.items()):
@@ -122,36 +118,36 @@ def _breaches(item: LimitRangeItem, named: ResourceRequirements) -> Iterator[str
         yield from _out_of_ratio(item.type, resource, text, named)
 
 
-def _below(kind: str, resource: str, least: _Amount, named: ResourceRequirements) -> Iterator[str]:
-    rule = f"minimum {resource} usage per {kind} is {least}"
+def _below(kind: str, resource: str, minimum: _Amount, named: ResourceRequirements) -> Iterator[str]:
+    rule = f"minimum {resource} usage per {kind} is {minimum}"
     request, limit = named.requests.get(resource), named.limits.get(resource)
     if request is None:
         yield f"{rule}. No request is specified"
-    elif _nano(request) < _bound(least):
+    elif _nano(request) < _bound(minimum):
         yield f"{rule}, but request is {request}"
-    elif limit is not None and _nano(limit) < _bound(least):
+    elif limit is not None and _nano(limit) < _bound(minimum):
         yield f"{rule}, but limit is {limit}"
 
 
-def _above(kind: str, resource: str, most: _Amount, named: ResourceRequirements) -> Iterator[str]:
-    rule = f"maximum {resource} usage per {kind} is {most}"
+def _above(kind: str, resource: str, maximum: _Amount, named: ResourceRequirements) -> Iterator[str]:
+    rule = f"maximum {resource} usage per {kind} is {maximum}"
     request, limit = named.requests.get(resource), named.limits.get(resource)
     if limit is None:
         yield f"{rule}. No limit is specified"
-    elif _nano(limit) > _bound(most):
+    elif _nano(limit) > _bound(maximum):
         yield f"{rule}, but limit is {limit}"
-    elif request is not None and _nano(request) > _bound(most):
+    elif request is not None and _nano(request) > _bound(maximum):
         yield f"{rule}, but request is {request}"
 
 
-def _out_of_ratio(kind: str, resource: str, most: _Amount, named: ResourceRequirements) -> Iterator[str]:
-    rule = f"{resource} max limit to request ratio per {kind} is {most}"
-    request, limit = (_nano(part.get(resource, "0")) for part in (named.requests, named.limits))
+def _out_of_ratio(kind: str, resource: str, maximum: _Amount, named: ResourceRequirements) -> Iterator[str]:
+    rule = f"{resource} max limit to request ratio per {kind} is {maximum}"
+    request, limit = (_nano(quantities.get(resource, "0")) for quantities in (named.requests, named.limits))
     if not request:
         yield f"{rule}, but no request is specified or request is 0"
     elif not limit:
         yield f"{rule}, but no limit is specified or limit is 0"
-    elif limit * _bound("1") > _bound(most) * request:
+    elif limit * _bound("1") > _bound(maximum) * request:  # exact, where a quotient of floats is not
         yield f"{rule}, but provided ratio is {limit / request:f}"
 
 
@@ -160,10 +156,7 @@ def _nano(text: _Amount) -> int:
 
 
 def _bound(text: _Amount) -> int:
-    """Return a LimitRange's quantity, or 0 for an unreadable one.
-
-    No API server stores an unreadable one.
-    """
+    """Return a LimitRange's quantity in billionths, 0 for an unreadable one, which no API server stores."""
     try:
         return _nano(text)
     except InputError:

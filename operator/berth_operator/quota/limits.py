@@ -1,4 +1,4 @@
-"""The operator's limits: slots, amounts, tolerations and priorities of Reservations."""
+"""Limits on what Reservations may hold and may ask for, and the options that set them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -6,17 +6,10 @@ from typing import Final
 
 from berth_core import (
     FENCE_LIMITS_ANNOTATION,
-    PODS,
     FenceLimit,
     InputError,
-    PodSpec,
-    Reservation,
     ResourceAmounts,
-    Slot,
-    SlotState,
     Toleration,
-    amount_in_words,
-    effective_requests,
     read_percentage,
     why_not_whole,
 )
@@ -26,12 +19,10 @@ SHARE: Final = "share"
 MAX_FENCED_NODES: Final = "maxFencedNodes"
 WINDOWS: Final = "windows"
 BEGUN_PER_MINUTE: Final = "begunPerMinute"
-_WHOLE_PERCENT: Final = 100
-_OPEN: Final = frozenset({SlotState.PENDING, SlotState.HELD})
 _EVERY_NAMESPACE: Final = "*"
 _EVERY_KEY: Final = "*"
 _TOLERATED_BY_ALL: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-"""Every pod gets tolerations of these taints."""
+"""Every pod tolerates these taints, as the admission plugin DefaultTolerationSeconds adds them."""
 _FORM: Final = (
     "parts like slots=200, share=50%, maxFencedNodes=10 (or 10%), windows=20, begunPerMinute=30 or cpu=64, with commas "
     "between; none lifts the limit of all but amounts"
@@ -42,22 +33,19 @@ _FENCED_OF_ALL: Final = FenceLimit.default(25)
 
 @dataclass(frozen=True, slots=True)
 class NamespaceLimit:
-    """What live Reservations may hold together.
-
-    Slots that an owner has taken do not count.
-    """
+    """What live Reservations may hold together; slots that an owner has taken do not count."""
 
     slots: int | None = 1000
-    """Maximum number of slots; None for no limit."""
+    """Maximum number of open slots; None for no limit."""
 
     share_percent: float | None = 50.0
-    """Share of the cluster's allocatable amount of each resource and of pods; None for no limit."""
+    """Percentage of the cluster's allocatable amount of each resource, and of pods; None for no limit."""
 
     amounts: Mapping[str, int] = field(default_factory=dict)
-    """Maximum amounts by resource; cpu in thousandths, all others in their unit."""
+    """Maximum amount by resource: cpu in thousandths of a core, all others in their unit."""
 
     fenced_nodes: FenceLimit = _FENCED_OF_NAMESPACE
-    """Maximum number of nodes that are fenced at a time."""
+    """Maximum number, or percentage, of nodes that are fenced at a time."""
 
     windows: int | None = 20
     """Maximum number of a namespace's ReservationWindows that open, the oldest first; None for no limit."""
@@ -93,31 +81,31 @@ class LimitSettings:
     any."""
 
     highest_priority: int = 1_000_000_000
-    """PriorityClasses above this value are guarded like the ones named below; by default the system's, which alone may
-    be higher."""
+    """PriorityClasses above this value are guarded like the ones named below. The default is the highest value that
+    users may give a class, so that only the system's classes are above it."""
 
     guarded_classes: frozenset[str] = frozenset({"system-cluster-critical", "system-node-critical"})
-    """PriorityClasses that a namespace may use only with a ResourceQuota scoped to them, as the API server can require
-    of pods; kube-system needs none."""
+    """PriorityClasses that a namespace other than kube-system may use only with a ResourceQuota scoped to them. Some
+    clusters require that of pods as well, by `limitedResources` in the configuration of the plugin ResourceQuota."""
 
     def of(self, namespace: str) -> NamespaceLimit:
         return self.by_namespace.get(namespace, self.default)
 
     def notes(self) -> dict[str, str]:
-        """Return the notes of the operator's Lease about limits that others have to know."""
+        """Return the annotations of the operator's Lease with the limits that the descheduler plans with."""
         return {FENCE_LIMITS_ANNOTATION: f"{self.default.fenced_nodes},{self.cluster.fenced_nodes}"}
 
     def tolerable(self, namespace: str) -> frozenset[str]:
-        """Return the taint keys a namespace may tolerate without a dry run."""
+        """Return the taint keys that a namespace may tolerate without a dry run."""
         empty: frozenset[str] = frozenset()
         tolerated = self.tolerations.get(_EVERY_NAMESPACE, empty) | self.tolerations.get(namespace, empty)
         return tolerated | _TOLERATED_BY_ALL
 
 
 def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -> NamespaceLimit:
-    """Return the limit that `slots=200,share=50%,cpu=64` means; raises InputError.
+    """Return the limit that a text like `slots=200,share=50%,cpu=64` means; raises InputError.
 
-    Parts that are left out keep their default.
+    Parts that are left out keep the value of `default`.
     """
     default = default or NamespaceLimit()
     parts: dict[str, str] = {}
@@ -142,7 +130,7 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
 
 
 def _whole_amounts(parts: Mapping[str, str]) -> dict[str, int]:
-    """Return amounts by resource; raises `InputError`, also for a part of a device."""
+    """Return amounts by resource; raises `InputError`, also for a fraction of a device."""
     if fraction := why_not_whole(parts):
         raise InputError("limit", fraction, "a whole number of each device")
     return {resource: ResourceAmounts.from_quantities({resource: raw}).get(resource) for resource, raw in parts.items()}
@@ -172,8 +160,9 @@ def parse_namespace_tolerations(option: str, texts: Iterable[str]) -> dict[str, 
 
 
 def why_not_tolerable(tolerations: Iterable[Toleration], keys: frozenset[str]) -> str:
-    """Return the toleration that these taint keys do not allow, or ""."""
+    """Return which toleration these taint keys do not allow, "" if they allow all."""
     for toleration in tolerations:
+        # Without a key a toleration matches every taint.
         if (toleration.key or _EVERY_KEY) not in keys and _EVERY_KEY not in keys:
             taints = f"the taint {toleration.key}" if toleration.key else "every taint"
             return f"it tolerates {taints}, which its namespace is not allowed to (--namespace-tolerations)"
@@ -203,82 +192,3 @@ def _parse_percent(text: str) -> float | None:
     if percentage is None:
         raise ValueError(text)
     return float(percentage)
-
-
-# --- what a Reservation holds ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Slots that Reservations hold or are about to hold, and their requests."""
-
-    slots: int = 0
-    requests: ResourceAmounts = field(default_factory=ResourceAmounts.empty)
-
-    def plus(self, other: "Holding") -> "Holding":
-        return Holding(self.slots + other.slots, self.requests.plus(other.requests))
-
-    def minus(self, other: "Holding") -> "Holding":
-        return Holding(self.slots - other.slots, self.requests.minus(other.requests))
-
-
-def open_slots(reservation: Reservation) -> dict[str, int]:
-    """Return the held and pending slots by task.
-
-    Slots that owners take do not count.
-    """
-    closed_by_task: dict[str, int] = {}
-    for slot in reservation.status.slots:
-        closed_by_task[slot.task] = closed_by_task.get(slot.task, 0) + _is_closed(slot)
-    return {task.name: max(0, task.replicas - closed_by_task.get(task.name, 0)) for task in reservation.spec.tasks}
-
-
-def _is_closed(slot: Slot) -> bool:
-    return slot.state not in _OPEN
-
-
-def holding_of(specs: Iterable[tuple[PodSpec, int]]) -> Holding:
-    """Return what open slots hold together.
-
-    Each spec comes with its number of slots.
-    """
-    total = Holding()
-    for spec, count in specs:
-        pods = ResourceAmounts({PODS: count})
-        total = total.plus(Holding(count, effective_requests(spec).times(count).plus(pods)))
-    return total
-
-
-def why_over_limit(whose: str, limit: NamespaceLimit, held: Holding, asked: Holding, cluster: ResourceAmounts) -> str:
-    """Return the limit that would be exceeded, its value and remainder.
-
-    `whose` names the Reservations that the limit covers.
-    """
-    subject = f"{whose} may hold"
-    if limit.slots is not None and held.slots + asked.slots > limit.slots:
-        spare = max(0, limit.slots - held.slots)
-        return f"{subject} {limit.slots} slots together, {spare} are left and {asked.slots} are asked for (limit slots)"
-    amounts_together = held.requests.plus(asked.requests)
-    for name, amount_asked in asked.requests.items():
-        for allowed, of_share in _bounds(name, limit, cluster):
-            if amounts_together.get(name) > allowed:
-                spare = max(0, allowed - held.requests.get(name))
-                may_hold, is_left, is_asked = (
-                    amount_in_words(name, amount) for amount in (allowed, spare, amount_asked)
-                )
-                return (
-                    f"{subject} {may_hold} of {name} together{of_share}, {is_left} is left and {is_asked} is asked for "
-                    f"(limit {SHARE if of_share else name})"
-                )
-    return ""
-
-
-def _bounds(name: str, limit: NamespaceLimit, cluster: ResourceAmounts) -> list[tuple[int, str]]:
-    """Return a resource's limits, each with a text on its origin."""
-    bounds = [(limit.amounts[name], "")] if name in limit.amounts else []
-    if limit.share_percent is not None and cluster.get(name):
-        share = int(cluster.get(name) * limit.share_percent / _WHOLE_PERCENT)
-        bounds.append(
-            (share, f", {limit.share_percent:g} % of the cluster's {amount_in_words(name, cluster.get(name))}")
-        )
-    return bounds

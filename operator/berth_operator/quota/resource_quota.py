@@ -1,4 +1,4 @@
-"""Check of a task's pods against a namespace's ResourceQuotas.
+"""Whether the ResourceQuotas of a namespace would refuse the pods of a Reservation's task.
 
 The rules are those of the API server's quota evaluator of pods (`pkg/quota/v1/evaluator/core/pods.go`).
 """
@@ -21,16 +21,19 @@ from berth_core import (
 )
 
 Usage = Mapping[str, int]
-"""Quota's name of a resource to an amount: cpu in thousandths, others in their unit."""
+"""A quota's name of a resource to an amount: cpu in thousandths of a core, others in their unit."""
 
 _PODS: Final = ("pods", "count/pods")
 _SHORT_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _LIMITED: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
-_TO_BE_SPECIFIED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
+_REQUIRED_BY_QUOTA: Final = frozenset(
+    {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
+)
+"""A quota on one of these makes every container specify it: `validationSet` upstream, which calls it a mistake."""
 
 
 class ScopeRequirement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A condition on pods that a quota counts."""
+    """A condition that a pod must meet for a quota to count it."""
 
     scope_name: str = ""
     operator: str = "Exists"
@@ -67,7 +70,7 @@ class ResourceQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def requirements(self) -> tuple[ScopeRequirement, ...]:
-        """Return all conditions on a pod, from scopes and scope selector."""
+        """Return all conditions on a pod, those of `scopes` and of `scopeSelector`."""
         selector = self.spec.scope_selector
         return (
             *(ScopeRequirement(scope_name=scope) for scope in self.spec.scopes),
@@ -80,10 +83,10 @@ class PodTraits:
     """The properties of a pod that quota scopes read."""
 
     priority_class: str = ""
-    """The pod's class as the API server sets it, with the cluster's default class."""
+    """The pod's class as the API server sets it, which is the cluster's default class if the spec names none."""
 
     ends_by_itself: bool = False
-    """Whether the pod has a deadline."""
+    """Whether the pod has a deadline, which is what the scope Terminating means."""
 
     best_effort: bool = False
     crosses_namespaces: bool = False
@@ -94,7 +97,7 @@ def traits_of(spec: PodSpec, default_class: str) -> PodTraits:
     return PodTraits(
         priority_class=spec.priority_class_name or default_class,
         ends_by_itself=spec.active_deadline_seconds is not None,
-        best_effort=not any(_asks_for_compute(part) for part in _requirements(spec)),
+        best_effort=not any(_asks_for_compute(requirements) for requirements in _requirements(spec)),
         crosses_namespaces=any(_crosses(affinity) for affinity in _pod_affinities(spec)),
     )
 
@@ -105,8 +108,8 @@ def _requirements(spec: PodSpec) -> Iterable[ResourceRequirements]:
         yield spec.resources
 
 
-def _asks_for_compute(part: ResourceRequirements) -> bool:
-    requested = {**part.requests, **part.limits}
+def _asks_for_compute(requirements: ResourceRequirements) -> bool:
+    requested = {**requirements.requests, **requirements.limits}
     return any(
         resource in requested and parse_quantity(str(requested[resource])).nano() > 0 for resource in ("cpu", "memory")
     )
@@ -142,16 +145,16 @@ def usage_of(spec: PodSpec) -> dict[str, int]:
 def with_limits_as_requests(spec: PodSpec) -> PodSpec:
     """Return a spec whose requests are its limits."""
 
-    def convert(part: ResourceRequirements) -> ResourceRequirements:
-        return ResourceRequirements(requests=part.limits, limits=part.limits)
+    def convert(requirements: ResourceRequirements) -> ResourceRequirements:
+        return ResourceRequirements(requests=requirements.limits, limits=requirements.limits)
 
-    def of(container: Container) -> Container:
+    def convert_container(container: Container) -> Container:
         return msgspec.structs.replace(container, resources=convert(container.resources))
 
     return msgspec.structs.replace(
         spec,
-        containers=tuple(map(of, spec.containers)),
-        init_containers=tuple(map(of, spec.init_containers)),
+        containers=tuple(map(convert_container, spec.containers)),
+        init_containers=tuple(map(convert_container, spec.init_containers)),
         resources=convert(spec.resources) if spec.resources is not None else None,
     )
 
@@ -161,10 +164,7 @@ def counts(quota: ResourceQuota, traits: PodTraits) -> bool:
 
 
 def _holds(requirement: ScopeRequirement, traits: PodTraits) -> bool:
-    """Return whether pods with these traits meet a condition.
-
-    No pod meets an unknown condition.
-    """
+    """Return whether pods with these traits meet a condition; no pod meets an unknown one, as upstream."""
     met_by_scope = {
         "Terminating": traits.ends_by_itself,
         "NotTerminating": not traits.ends_by_itself,
@@ -189,19 +189,19 @@ def _has_class(requirement: ScopeRequirement, name: str) -> bool:
 
 
 def names_class(quota: ResourceQuota, traits: PodTraits) -> bool:
-    """Return whether a quota scoped to priority classes counts such pods."""
+    """Return whether a quota that is scoped to priority classes counts pods with these traits."""
     has_class_scope = any(requirement.scope_name == "PriorityClass" for requirement in quota.requirements)
     return has_class_scope and counts(quota, traits)
 
 
 def why_refused(quota: ResourceQuota, spec: PodSpec, asked: Usage, held: Usage) -> str:
-    """Return why a quota would refuse pods of a spec.
+    """Return why a quota would refuse pods of a spec, in the API server's words, "" if it would not.
 
-    The text has the API server's words. `asked` is what the Reservation's pods that the quota counts need together,
-    `held` what other Reservations hold.
+    `asked` is what the Reservation's pods that the quota counts need together, `held` what other Reservations hold. The
+    quota itself does not know of either: placeholders are pods of another namespace.
     """
     hard = quota.status.hard or quota.spec.hard
-    unspecified = sorted(name for name in hard.keys() & _TO_BE_SPECIFIED if not _specifies(spec, name))
+    unspecified = sorted(name for name in hard.keys() & _REQUIRED_BY_QUOTA if not _specifies(spec, name))
     if unspecified:
         return f"failed quota: {quota.metadata.name}: must specify {', '.join(unspecified)} for every container"
     for key in sorted(hard.keys() & asked.keys()):
@@ -217,32 +217,32 @@ def why_refused(quota: ResourceQuota, spec: PodSpec, asked: Usage, held: Usage) 
 
 
 def _specifies(spec: PodSpec, name: str) -> bool:
-    """Return whether every container, or the pod, requests a resource."""
+    """Return whether every container, or the pod as a whole, specifies what a quota's name of a resource means."""
     side, _, resource = name.rpartition(".")
-    if spec.resources is not None and _says(spec.resources, side, resource):
+    if spec.resources is not None and _has(spec.resources, side, resource):
         return True
-    return all(_says(container.resources, side, resource) for container in (*spec.containers, *spec.init_containers))
+    return all(_has(container.resources, side, resource) for container in (*spec.containers, *spec.init_containers))
 
 
-def _says(part: ResourceRequirements, side: str, resource: str) -> bool:
-    return resource in part.limits or (side != "limits" and resource in part.requests)
+def _has(requirements: ResourceRequirements, side: str, resource: str) -> bool:
+    # A limit without a request is the request, too.
+    return resource in requirements.limits or (side != "limits" and resource in requirements.requests)
 
 
 def _amount(name: str, raw: str) -> int:
-    """Return a quota's quantity, or 0 for an unreadable one.
-
-    No API server stores an unreadable one.
-    """
+    """Return a quota's quantity, 0 for an unreadable one, which no API server stores."""
     try:
         quantity = parse_quantity(str(raw))
     except InputError:
         return 0
-    return quantity.milli() if name.rpartition(".")[2] == "cpu" else quantity.value()
+    return quantity.milli() if _is_cpu(name) else quantity.value()
 
 
 def _show(name: str, amount: int) -> str:
-    return (
-        f"{amount}m"
-        if name.rpartition(".")[2] == "cpu" and amount % 1000
-        else str(amount // 1000 if name.rpartition(".")[2] == "cpu" else amount)
-    )
+    if not _is_cpu(name):
+        return str(amount)
+    return f"{amount}m" if amount % 1000 else str(amount // 1000)
+
+
+def _is_cpu(name: str) -> bool:
+    return name.rpartition(".")[2] == "cpu"

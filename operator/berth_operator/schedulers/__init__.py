@@ -1,1 +1,1 @@
-"""What schedulers say of pods, and how a pod is led to its node."""
+"""How schedulers report on pods, and how a pod is led to a node."""

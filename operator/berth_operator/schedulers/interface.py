@@ -1,4 +1,4 @@
-"""What the operator needs of a scheduler."""
+"""The operator's view of a scheduler."""
 
 from typing import Any, Protocol
 
@@ -9,16 +9,13 @@ class Scheduler(Protocol):
     """Reads what a scheduler reports on pods, and leads pods to nodes."""
 
     def is_untried(self, pod: Pod) -> bool:
-        """Return whether the pod still waits for the scheduler's first report.
-
-        The scheduler may bind it and has not reported on it since its gate.
-        """
+        """Return whether the scheduler may bind the pod by now, but has not reported on it since its last gate."""
 
     def is_refused(self, pod: Pod) -> bool:
         """Return whether the scheduler has reported that it could not bind the pod."""
 
     def why_refused(self, pod: Pod) -> str:
-        """Return the scheduler's message on a pod, "" without one."""
+        """Return the scheduler's message on a pod, "" if there is none."""
 
     def was_preempted(self, pod: Pod) -> bool:
         """Return whether the scheduler evicts a pod for one of higher priority."""
@@ -27,7 +24,7 @@ class Scheduler(Protocol):
         """Return when the pod was bound, None if that is not reported."""
 
     def steer(self, node: str | None) -> dict[str, Any]:
-        """Return the status of a pod that has the scheduler try a node first; None takes that back."""
+        """Return the patch of a pod's status that has the scheduler try a node first; None takes that back."""
 
     def steered_to(self, pod: Pod) -> str:
-        """Return the node that the scheduler tries first, "" for none."""
+        """Return the node that the scheduler tries first for a pod, "" for none."""

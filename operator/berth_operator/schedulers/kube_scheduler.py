@@ -1,4 +1,8 @@
-"""kube-scheduler: its conditions, and the nominated node."""
+"""kube-scheduler: its conditions on pods, and the node that it tries first.
+
+It tries `status.nominatedNodeName` before all other nodes, whoever wrote the field (`findNodesThatFitPod` in
+`pkg/scheduler/schedule_one.go`).
+"""
 
 from typing import Any, Final
 
@@ -7,8 +11,10 @@ from berth_operator.schedulers.interface import Scheduler
 
 _SCHEDULED: Final = "PodScheduled"
 _GATED_REASON: Final = "SchedulingGated"
-"""The reason of PodScheduled on a pod created with a gate, until the scheduler has tried it."""
+"""The reason of PodScheduled on a pod that was created with a gate. The API server writes it (KEP-3521), and it stays
+when the gate is removed, until the scheduler has tried the pod."""
 _PREEMPTED_REASON: Final = "PreemptionByScheduler"
+"""The reason of DisruptionTarget on a pod that has to go for one of higher priority (KEP-3329)."""
 
 
 class KubeScheduler:
@@ -50,4 +56,4 @@ class KubeScheduler:
 
 
 SCHEDULER: Final[Scheduler] = KubeScheduler()
-"""The one whose words all schedulers use that Berth knows: Volcano reports on pods as kube-scheduler does."""
+"""Used for every scheduler that Berth knows: Volcano writes the same conditions, and honours the nomination, too."""

@@ -1,7 +1,4 @@
-"""Volcano: it places the pods of a PodGroup together, and pods count in its queues.
-
-It reports on pods as kube-scheduler does.
-"""
+"""Volcano: its PodGroups, whose pods are placed all together or not at all, and its queues, in which pods count."""
 
 from typing import Any, Final
 
@@ -27,18 +24,19 @@ NAME: Final = VOLCANO_SCHEDULER
 POD_GROUPS: Final = VOLCANO_POD_GROUPS
 QUEUES: Final = VOLCANO_QUEUES
 LOOSENED: Final = {"spec": {"minMember": 1}}
-"""The patch of a PodGroup after which each of its pods is placed by itself."""
+"""The patch of a PodGroup after which Volcano places each of its pods by itself."""
 
 
 def scheduler_of(reservation: Reservation, spec: PodSpec) -> str:
-    """Return the template's scheduler, else the Reservation's, else the default."""
+    """Return the name of the template's scheduler, else of the Reservation's, else of the default one."""
     return spec.scheduler_name or reservation.spec.scheduler_name or "default-scheduler"
 
 
 def is_gang(reservation: Reservation) -> bool:
-    """Return whether Volcano places several slots together; those that wait have their own nodes."""
-    names = {scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
-    return (spec := reservation.spec).wanted > 1 and spec.capacity is Capacity.FREE and names == {VOLCANO_SCHEDULER}
+    """Return whether Volcano has to place several slots together; those that wait have their nodes already."""
+    spec = reservation.spec
+    names = {scheduler_of(reservation, task.template.spec) for task in spec.tasks}
+    return spec.wanted > 1 and spec.capacity is Capacity.FREE and names == {VOLCANO_SCHEDULER}
 
 
 def pod_group_name(uid: str) -> str:
@@ -47,7 +45,7 @@ def pod_group_name(uid: str) -> str:
 
 
 def join_pod_group(body: Body, name: str) -> Body:
-    """Return a placeholder's body as a member of a PodGroup, as it is for ""."""
+    """Return the body of a placeholder that belongs to a PodGroup; with no name, the body as it is."""
     if not name:
         return body
     metadata = body["metadata"]

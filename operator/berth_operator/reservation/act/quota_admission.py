@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from berth_core import PodSpec, Reservation, SlotState
+from berth_operator.quota.holdings import Holding, holding_of, open_slots, why_over_limit
 from berth_operator.quota.limit_range import why_out_of_range
-from berth_operator.quota.limits import Holding, LimitSettings, holding_of, open_slots, why_over_limit
+from berth_operator.quota.limits import LimitSettings
 from berth_operator.quota.resource_quota import (
     PodTraits,
     ResourceQuota,
