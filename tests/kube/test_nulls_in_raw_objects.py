@@ -22,7 +22,7 @@ from berth_kube.surge import (
     wanted_replicas,
     why_not_surge,
 )
-from berth_operator.capabilities.evictions.moves import may_go
+from berth_operator.capabilities.evictions.replacements import may_go
 
 LABELS: Final = {"app": "web", "pod-template-hash": "abc"}
 META: Final = {"namespace": "shop", "name": "web-abc-1", "uid": "u-1", "resourceVersion": "7"}

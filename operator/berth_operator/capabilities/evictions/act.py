@@ -1,4 +1,4 @@
-"""Answer evictions by others while that is switched on."""
+"""The capability that answers evictions by others, if it is switched on."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from berth_operator.runtime.capability import Capability, Kernel
 
 
 class Evictions(Capability):
-    """Answers evictions, and makes the surge moves behind them."""
+    """Hands the webhook's reviews and a thread to `EvictionMoves`; does nothing without `--evictions`."""
 
     command = COMMAND
 

@@ -8,19 +8,24 @@ from berth_core import EVICTIONS_EVICT, EVICTIONS_LABEL, EVICTIONS_SURGE
 PATH_OF_NAMESPACES: Final = "/evictions/namespaces"
 PATH_OF_PODS: Final = "/evictions/pods"
 WEBHOOK_SECONDS: Final = 3
-"""How long the API server waits; without an answer the eviction passes."""
+"""How long the API server waits for an answer; without one the eviction passes."""
 
 
 def build_eviction_webhooks(
     client_config: Mapping[str, Any], own_namespace: str, exempt: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the webhooks: one for namespaces that ask for replacements, one for pods that do in other namespaces."""
+    """Return two webhooks: one for the namespaces that ask for replacements, one for all others, where pods may ask.
+
+    The second is called for every eviction there, since a selector cannot look at the pod: the object of the request is
+    the Eviction. `exempt` are users whose evictions are not asked about.
+    """
     not_own_namespace = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [own_namespace]}
     expression = {"key": EVICTIONS_LABEL, "values": [EVICTIONS_SURGE]}
     scopes = (
         ("namespaces", PATH_OF_NAMESPACES, {**expression, "operator": "In"}),
         ("pods", PATH_OF_PODS, {**expression, "operator": "NotIn", "values": [EVICTIONS_SURGE, EVICTIONS_EVICT]}),
     )
+    # Conditions spare the call altogether (KEP-3716).
     conditions = [{"name": "is-no-dry-run", "expression": "!(has(request.dryRun) && request.dryRun)"}]
     if exempt:
         names = ", ".join(f"'{namespace}'" for namespace in exempt)
@@ -45,7 +50,7 @@ def build_eviction_webhooks(
 
 
 def _with_path(client_config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return a clientConfig that leads to a further path."""
+    """Return a clientConfig that leads to a path below the webhook's own."""
     if "service" in client_config:
         service = client_config["service"]
         return {**client_config, "service": {**service, "path": service["path"] + path}}

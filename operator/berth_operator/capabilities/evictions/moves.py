@@ -1,17 +1,18 @@
-"""Evictions by others of pods that ask for a replacement first: the answers, and the surge moves behind them.
+"""Evictions by others of pods that ask for a replacement first: the verdicts, and the surge moves behind them.
 
-An eviction of such a pod is answered 429 until another pod serves in its place. A thread lets the pod go meanwhile, as
-a surge move does, so that its ReplicaSet makes another; then the asker's next try passes. If no try comes the thread
-evicts the pod itself. What is not replaced by the deadline passes as it was, and is given back if it stays.
+An eviction of such a pod is answered 429 until another pod serves in its place. Meanwhile a thread lets the pod go, as
+a surge move does, so that its ReplicaSet makes another; then the requester's next try passes. If no try comes, the
+thread evicts the pod itself. A pod that is not replaced by the deadline is evicted without, and given back to its
+ReplicaSet if it is still there.
 
-Who asked for what is kept in memory: after a restart the askers ask again. A pod that was let go says so itself, and
-until when, so that all replicas keep one deadline and the acting one gives it back.
+Pending evictions are kept in memory, since after a restart the requesters ask again. A pod that was let go carries a
+note of that and of its deadline, so that all replicas keep the same one, and the acting replica can give the pod back.
 """
 
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +25,6 @@ import structlog
 
 from berth_core import (
     EVICTION_WEBHOOK_CONFIGURATION,
-    EVICTIONS_LABEL,
-    EVICTIONS_SURGE,
     RELEASED_HASH,
     TEMPLATE_HASH_LABEL,
     BerthError,
@@ -46,49 +45,50 @@ from berth_kube import (
     NotFoundError,
     SurgeEligibility,
     build_release,
-    controller_reference,
     find_replica_set,
     hash_of,
     is_out,
-    is_ready,
     may_surge_later,
     record_event,
     relabel,
     released_pods,
     take_back,
-    wanted_replicas,
     why_not_surge,
 )
 from berth_operator import telemetry
 from berth_operator.admission.reviews import AdmissionRequest, Answer, allow
 from berth_operator.capabilities.evictions import logs, metrics
+from berth_operator.capabilities.evictions.answers import NOT_OURS, REPLACED, Verdict, answer_verdict
 from berth_operator.capabilities.evictions.manifests import build_eviction_webhooks
+from berth_operator.capabilities.evictions.replacements import asks_for_replacement, may_go
 from berth_operator.capabilities.evictions.settings import EvictionSettings
 from berth_operator.settings import OperatorSettings
 
 _READ_SECONDS: Final = 1.0
 _JUDGE_SECONDS: Final = 1.6
 _PATIENCE_SECONDS: Final = 0.8
-"""How long a first answer waits for what is found out of the pod; all together stay below `WEBHOOK_SECONDS`."""
+"""How long a first answer waits for the thread to take up the move, which often shows that the pod cannot surge. With
+`_JUDGE_SECONDS` this stays below `WEBHOOK_SECONDS`."""
 _POLL_SECONDS: Final = 0.05
-_RETRY_SECONDS: Final = 2
 _PASS_SECONDS: Final = 0.2
 _IDLE_PASS_SECONDS: Final = 1.0
 _REGISTER_SECONDS: Final = 30.0
 _ABSENT_SECONDS: Final = 10.0
-"""An asker that has not come back for so long may not come at all: then Berth evicts the replaced pod itself."""
+"""A requester that has not come back for so long may not come at all, so Berth evicts the replaced pod itself. `kubectl
+drain` comes back every 5 s."""
 _SETTLE_SECONDS: Final = 10.0
-"""How long a Deployment may be seen in change, which it also is for a moment after each pod that was let go."""
+"""How long a Deployment may look as if it were rolling out, as it does for a moment after each pod that was let go."""
 _LEFT_SECONDS: Final = 15.0
 """How long after the deadline a pod that is still there is given back."""
 _FORGET_SECONDS: Final = 600.0
-"""How long no eviction may have come before a deadline begins anew; so no one can hold a pod by changing it."""
+"""How long after its deadline a pending eviction is kept if no request repeats it. Until it is forgotten, no new
+deadline begins, or changing a pod now and then would keep it for ever."""
 _REASK_SECONDS: Final = 60.0
-_MAX_WISHES: Final = 10_000
+"""The same for one whose deadline is still ahead."""
+_MAX_PENDING: Final = 10_000
 _MAX_OUT: Final = 200
 _MAX_OUT_PER_NAMESPACE: Final = 100
 _READERS: Final = 8
-_LONGEST_WARNING: Final = 240
 _COMPONENT: Final = "berth-operator"
 
 _LOG = structlog.get_logger(__name__)
@@ -101,22 +101,24 @@ class Progress(Enum):
     OUT = auto()
     """Its ReplicaSet has let it go."""
     PASSES = auto()
-    """It cannot surge: evictions of it pass."""
+    """It cannot surge, so evictions of it pass."""
 
 
 @dataclass(slots=True)
-class Wish:
-    """An eviction that was asked for; times are of the monotonic clock."""
+class PendingEviction:
+    """An eviction that was asked for and has not passed; times are of the monotonic clock."""
 
     namespace: str
     name: str
-    asked_by: str
+    requester: str
     since: float
-    asked: float
+    """When it was first asked for, or earlier if the note on the pod has an earlier deadline."""
+    last_asked: float
     uid: str = ""
+    """Uid of the pod, "" until it was read."""
     progress: Progress = Progress.NEW
     reason: str = "it is being looked at"
-    """What it waits for, or why it passes."""
+    """What it waits for, or why it passes; messages quote it."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -127,26 +129,11 @@ class Wish:
         return self.progress is Progress.OUT
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a look at a pod says of its eviction."""
-
-    passes: bool
-    reason: str = ""
-    """What the asker is told."""
-    result: str = "passed"
-    """The word for the metric, "" to count nothing."""
-
-
-_NOT_OURS: Final = Verdict(passes=True, result="")
-_REPLACED: Final = Verdict(passes=True, result="replaced")
-
-
 class EvictionMoves:
-    """Answers evictions, and sees each move through; thread-safe."""
+    """Judges evictions, and carries out the surge move behind each; thread-safe."""
 
     def __init__(self, client: KubeClient, settings: OperatorSettings, clock: Clock) -> None:
-        self._client = client.apart(_READERS + 1)
+        self._client = client.apart(_READERS + 1)  # connections of its own: an answer must not queue behind the workers
         self._hurried = self._client.within(_READ_SECONDS)
         self._settings = settings
         self._own = settings.of(EvictionSettings)
@@ -155,105 +142,108 @@ class EvictionMoves:
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="evictions")
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._wishes: dict[tuple[str, str], Wish] = {}
+        self._pending: dict[tuple[str, str], PendingEviction] = {}
         self._registered: tuple[Mapping[str, Any], float] | None = None
 
-    # --- the answers ------------------------------------------------------------------------------------------------
-
     async def answer(self, request: AdmissionRequest, *, by_namespace: bool) -> Answer:
-        """Return the answer to an eviction; its namespace asks for replacements, or its pod has to say so."""
+        """Return the answer to an eviction.
+
+        With `by_namespace` the namespace asks for replacements of all its pods, otherwise the pod itself has to.
+        """
         if request.operation != "CREATE" or request.dry_run:
             return allow(request.uid)
-        wish = self._note(request)
-        if wish is None:
-            return _answered(request, Verdict(passes=True, reason="too many evictions wait"))
-        verdict = await self._judge_in_time(wish, by_namespace=by_namespace)
+        pending = self._note(request)
+        if pending is None:
+            return answer_verdict(request, Verdict(passes=True, reason="too many evictions wait"))
+        verdict = await self._judge_in_time(pending, by_namespace=by_namespace)
         for _ in range(round(_PATIENCE_SECONDS / _POLL_SECONDS)):
-            if verdict.passes or wish.progress is not Progress.NEW:
+            if verdict.passes or pending.progress is not Progress.NEW:
                 break
             await asyncio.sleep(_POLL_SECONDS)
-        if not verdict.passes and wish.progress is Progress.PASSES:
-            verdict = Verdict(passes=True, reason=wish.reason)
-        return _answered(request, verdict, until=self._deadline_of(wish))
+        if not verdict.passes and pending.progress is Progress.PASSES:
+            verdict = Verdict(passes=True, reason=pending.reason)
+        return answer_verdict(request, verdict, until=self._deadline_of(pending))
 
-    async def _judge_in_time(self, wish: Wish, *, by_namespace: bool) -> Verdict:
-        if (late_verdict := self._why_late(wish)) is not None:
+    async def _judge_in_time(self, pending: PendingEviction, *, by_namespace: bool) -> Verdict:
+        if (late_verdict := self._late_verdict(pending)) is not None:
             return late_verdict
-        judge = partial(self._judge, wish, by_namespace=by_namespace)
+        judge = partial(self._judge, pending, by_namespace=by_namespace)
         try:
             async with asyncio.timeout(_JUDGE_SECONDS):
                 return await asyncio.get_running_loop().run_in_executor(self._pool, judge)
         except NotFoundError:
-            self._forget(wish)
-            return _NOT_OURS
+            self._forget(pending)
+            return NOT_OURS
         except (BerthError, TimeoutError) as error:
-            if by_namespace or wish.uid:
+            if by_namespace or pending.uid:
                 return Verdict(passes=False, reason=f"the API server did not say more of it in time: {error}")
             return Verdict(passes=True, reason="whether it asks for a replacement could not be read")
 
-    def _note(self, request: AdmissionRequest) -> Wish | None:
-        """Return the wish that the request repeats or begins, None if there are too many."""
+    def _note(self, request: AdmissionRequest) -> PendingEviction | None:
+        """Return the pending eviction that the request repeats or begins, None if there are too many."""
         now = self._clock.monotonic()
         with self._lock:
-            wish = self._wishes.get((request.namespace, request.name))
-            if wish is None:
-                if len(self._wishes) >= _MAX_WISHES:
+            pending = self._pending.get((request.namespace, request.name))
+            if pending is None:
+                if len(self._pending) >= _MAX_PENDING:
                     return None
-                wish = Wish(request.namespace, request.name, request.user_info.username, since=now, asked=now)
-                self._wishes[wish.key] = wish
-            wish.asked = now
-        return wish
+                pending = PendingEviction(
+                    request.namespace, request.name, request.user_info.username, since=now, last_asked=now
+                )
+                self._pending[pending.key] = pending
+            pending.last_asked = now
+        return pending
 
-    def _forget(self, wish: Wish) -> None:
+    def _forget(self, pending: PendingEviction) -> None:
         with self._lock:
-            if self._wishes.get(wish.key) is wish:
-                del self._wishes[wish.key]
+            if self._pending.get(pending.key) is pending:
+                del self._pending[pending.key]
 
-    def _why_late(self, wish: Wish) -> Verdict | None:
-        """Return the verdict on a wish whose deadline is over."""
+    def _late_verdict(self, pending: PendingEviction) -> Verdict | None:
+        """Return the verdict on an eviction whose deadline has passed, None before that."""
         seconds = self._own.deadline_seconds
-        if self._clock.monotonic() - wish.since < seconds:
+        if self._clock.monotonic() - pending.since < seconds:
             return None
-        return Verdict(passes=True, reason=f"no other pod was available within {seconds:g} s: {wish.reason}")
+        return Verdict(passes=True, reason=f"no other pod was available within {seconds:g} s: {pending.reason}")
 
-    def _deadline_of(self, wish: Wish) -> datetime:
-        seconds_left = wish.since + self._own.deadline_seconds - self._clock.monotonic()
+    def _deadline_of(self, pending: PendingEviction) -> datetime:
+        seconds_left = pending.since + self._own.deadline_seconds - self._clock.monotonic()
         return self._clock.now() + timedelta(seconds=max(0.0, seconds_left))
 
-    def _judge(self, wish: Wish, *, by_namespace: bool) -> Verdict:
-        """Look at the pod, and have the thread take its move up; raises `BerthError`."""
-        raw_pod = self._hurried.get(PODS, wish.name, namespace=wish.namespace)
-        if not _asks(raw_pod, by_namespace=by_namespace):
-            self._forget(wish)
-            return _NOT_OURS
+    def _judge(self, pending: PendingEviction, *, by_namespace: bool) -> Verdict:
+        """Return the verdict by the pod as it is now, and wake the thread that moves it; raises `BerthError`."""
+        raw_pod = self._hurried.get(PODS, pending.name, namespace=pending.namespace)
+        if not asks_for_replacement(raw_pod, by_namespace=by_namespace):
+            self._forget(pending)
+            return NOT_OURS
         with self._lock:
-            if wish.uid != raw_pod["metadata"]["uid"]:
-                if wish.uid:  # another pod has the name by now
-                    wish.since, wish.progress = wish.asked, Progress.NEW
-                wish.uid = raw_pod["metadata"]["uid"]
+            if pending.uid != raw_pod["metadata"]["uid"]:
+                if pending.uid:  # another pod has the name by now
+                    pending.since, pending.progress = pending.last_asked, Progress.NEW
+                pending.uid = raw_pod["metadata"]["uid"]
             if is_out(raw_pod):
-                wish.progress, wish.reason = Progress.OUT, "its replacement is not available yet"
-                self._share_deadline(wish, raw_pod)
-            elif wish.progress is Progress.OUT:
-                wish.progress, wish.reason = Progress.NEW, "it was given back to its ReplicaSet"
+                pending.progress, pending.reason = Progress.OUT, "its replacement is not available yet"
+                self._share_deadline(pending, raw_pod)
+            elif pending.progress is Progress.OUT:
+                pending.progress, pending.reason = Progress.NEW, "it was given back to its ReplicaSet"
         self._wake.set()
-        if wish.progress is Progress.OUT and self._is_replaced(self._hurried, raw_pod):
-            return _REPLACED
-        return Verdict(passes=False, reason=wish.reason)
+        if pending.progress is Progress.OUT and self._is_replaced(self._hurried, raw_pod):
+            return REPLACED
+        return Verdict(passes=False, reason=pending.reason)
 
-    def _share_deadline(self, wish: Wish, raw_pod: Mapping[str, Any]) -> None:
-        """Take over the deadline that another replica, or an earlier process, has noted on the pod; never a later one.
+    def _share_deadline(self, pending: PendingEviction, raw_pod: Mapping[str, Any]) -> None:
+        """Take over the deadline that another replica or an earlier process has noted on the pod, if it is earlier.
 
-        Whoever writes the note by hand can so only have the pod evicted earlier.
+        Whoever may write the note can thus only have the pod evicted earlier, never keep it.
         """
         until = Note.read(raw_pod["metadata"].get("annotations") or {}).until
         with suppress(InputError):
             seconds_left = (parse_timestamp(until) - self._clock.now()).total_seconds() - _LEFT_SECONDS
             began_at = self._clock.monotonic() + seconds_left - self._own.deadline_seconds
-            wish.since = min(wish.since, began_at)
+            pending.since = min(pending.since, began_at)
 
     def _is_replaced(self, client: KubeClient, raw_pod: Mapping[str, Any]) -> bool:
-        """Return whether enough others serve for this pod to go; raises `BerthError`."""
+        """Return whether enough other pods serve for this one to go; raises `BerthError`."""
         metadata = raw_pod["metadata"]
         replica_set_name = Note.read(metadata.get("annotations") or {}).replica_set
         replica_set = find_replica_set(client, metadata["namespace"], replica_set_name) if replica_set_name else None
@@ -265,23 +255,21 @@ class EvictionMoves:
         siblings = client.list(PODS, namespace=metadata["namespace"], label_selector=",".join(requirements)).items
         return may_go(raw_pod, replica_set, siblings, self._clock.now())
 
-    # --- the moves --------------------------------------------------------------------------------------------------
-
     def run(
         self, stop: threading.Event, *, client_config: Callable[[], Mapping[str, Any]], leads: Callable[[], bool]
     ) -> None:
-        """See the moves through until stopped, and keep the webhook registered while this replica acts."""
-        swept = float("-inf")
+        """Carry the moves out until stopped, and keep the webhook registered while this replica leads."""
+        swept_at = float("-inf")
         self.note_requests()
         while not stop.is_set():
-            self._wake.wait(_PASS_SECONDS if self._wishes else _IDLE_PASS_SECONDS)
+            self._wake.wait(_PASS_SECONDS if self._pending else _IDLE_PASS_SECONDS)
             self._wake.clear()
             try:
                 self.pass_once()
                 if leads():
                     self.register(client_config())
-                    if self._clock.monotonic() - swept >= self._settings.sweep_seconds:
-                        swept = self._clock.monotonic()
+                    if self._clock.monotonic() - swept_at >= self._settings.sweep_seconds:
+                        swept_at = self._clock.monotonic()
                         self.give_back_left()
             except Exception as error:  # noqa: BLE001 - the loop's boundary: whatever is wrong is tried again
                 _LOG.warning(
@@ -302,7 +290,10 @@ class EvictionMoves:
         _LOG.info(logs.REQUESTS_SKIPPED, **{telemetry.KEY_REASON: why})
 
     def register(self, client_config: Mapping[str, Any]) -> None:
-        """Write the webhooks into the configuration that the chart makes; without it nothing is asked."""
+        """Write the webhooks into the configuration that the chart makes, now and then, should others change it.
+
+        The chart makes it and not the operator, whose rights cover this one object by its name.
+        """
         now = self._clock.monotonic()
         if self._registered is not None:
             written_config, registered_at = self._registered
@@ -318,95 +309,106 @@ class EvictionMoves:
             _LOG.warning(telemetry.ACTION_FAILED, **fields)
 
     def pass_once(self) -> None:
-        """Take up the next step of each move."""
+        """Take the next step of each move, those that have waited longest first."""
         with self._lock:
-            wishes = sorted(self._wishes.values(), key=lambda pending: pending.since)
-        out_by_namespace = Counter(pending.namespace for pending in wishes if pending.is_out)
-        for wish in wishes:
+            evictions = sorted(self._pending.values(), key=lambda pending: pending.since)
+        out_by_namespace = Counter(pending.namespace for pending in evictions if pending.is_out)
+        for pending in evictions:
             try:
-                self._advance(wish, out_by_namespace)
+                self._advance(pending, out_by_namespace)
             except NotFoundError:
-                self._forget(wish)
+                self._forget(pending)
             except ConflictError:
-                continue  # it is looked at anew
+                continue  # the next pass reads it again
             except (PermanentError, InputError) as error:
-                self._let_pass(wish, str(error))
+                self._let_pass(pending, str(error))
             except BerthError as error:
-                wish.reason = str(error)
+                pending.reason = str(error)
 
-    def _advance(self, wish: Wish, out: Counter[str]) -> None:
-        """Take up the next step of a move; `out` counts the pods that are let go, by namespace."""
+    def _advance(self, pending: PendingEviction, out: Counter[str]) -> None:
+        """Take the next step of a move; `out` counts the pods that are let go, by namespace."""
         now = self._clock.monotonic()
-        late_seconds, idle_seconds = now - wish.since - self._own.deadline_seconds, now - wish.asked
-        if not wish.uid or wish.progress is Progress.PASSES or (wish.progress is Progress.NEW and late_seconds >= 0):
+        late_seconds, idle_seconds = now - pending.since - self._own.deadline_seconds, now - pending.last_asked
+        if (
+            not pending.uid
+            or pending.progress is Progress.PASSES
+            or (pending.progress is Progress.NEW and late_seconds >= 0)
+        ):
             if idle_seconds > (_FORGET_SECONDS if late_seconds >= 0 else _REASK_SECONDS):
-                self._forget(wish)
-        elif wish.progress is Progress.OUT:
+                self._forget(pending)
+        elif pending.progress is Progress.OUT:
             if late_seconds >= _LEFT_SECONDS:
-                self._give_back(wish)
+                self._give_back(pending)
             elif idle_seconds >= _ABSENT_SECONDS:
-                self._finish(wish)
+                self._finish(pending)
         elif idle_seconds < _ABSENT_SECONDS:
-            out_in_namespace = out[wish.namespace]
+            out_in_namespace = out[pending.namespace]
             if out.total() >= _MAX_OUT or out_in_namespace >= _MAX_OUT_PER_NAMESPACE:
-                wish.reason = f"{out.total()} other pods are moved first"
+                pending.reason = f"{out.total()} other pods are moved first"
                 return
-            self._let_go(wish, waits=out_in_namespace > 0 or now - wish.since < _SETTLE_SECONDS)
-            out[wish.namespace] += wish.is_out
+            self._let_go(pending, waits=out_in_namespace > 0 or now - pending.since < _SETTLE_SECONDS)
+            out[pending.namespace] += pending.is_out
 
-    def _let_go(self, wish: Wish, *, waits: bool) -> None:
-        """Have the ReplicaSet let the pod go, or find out why not; raises `BerthError`."""
-        raw_pod = self._client.get(PODS, wish.name, namespace=wish.namespace)
-        if raw_pod["metadata"]["uid"] != wish.uid or raw_pod["metadata"].get("deletionTimestamp"):
-            self._forget(wish)
+    def _let_go(self, pending: PendingEviction, *, waits: bool) -> None:
+        """Have the ReplicaSet let the pod go, or have its evictions pass if it cannot surge; raises `BerthError`.
+
+        With `waits`, a reason that may be over in a moment leaves the eviction pending.
+        """
+        raw_pod = self._client.get(PODS, pending.name, namespace=pending.namespace)
+        if raw_pod["metadata"]["uid"] != pending.uid or raw_pod["metadata"].get("deletionTimestamp"):
+            self._forget(pending)
             return
         if is_out(raw_pod):
-            wish.progress = Progress.OUT
+            pending.progress = Progress.OUT
             return
         around = self._eligibility.look(raw_pod)
         if reason := why_not_surge(raw_pod, around):
-            wish.reason = reason
+            pending.reason = reason
             if not (waits and may_surge_later(reason)):
-                self._let_pass(wish, reason)
+                self._let_pass(pending, reason)
             return
-        until = format_timestamp(self._deadline_of(wish) + timedelta(seconds=_LEFT_SECONDS))
-        note = Note(source=raw_pod["spec"].get("nodeName") or "", until=until, requester=wish.asked_by)
+        until = format_timestamp(self._deadline_of(pending) + timedelta(seconds=_LEFT_SECONDS))
+        note = Note(source=raw_pod["spec"].get("nodeName") or "", until=until, requester=pending.requester)
         relabel(self._client, raw_pod, build_release(raw_pod, around, note))
-        self._eligibility.note_release(wish.namespace)
-        wish.progress, wish.reason = Progress.OUT, "its replacement is not available yet"
-        self._report(wish, "LetGoForEviction", f"{wish.asked_by} evicts it; it serves until a replacement does")
+        self._eligibility.note_release(pending.namespace)
+        pending.progress, pending.reason = Progress.OUT, "its replacement is not available yet"
+        self._report(pending, "LetGoForEviction", f"{pending.requester} evicts it; it serves until a replacement does")
 
-    def _let_pass(self, wish: Wish, reason: str) -> None:
-        wish.reason, wish.progress = reason, Progress.PASSES
+    def _let_pass(self, pending: PendingEviction, reason: str) -> None:
+        pending.reason, pending.progress = reason, Progress.PASSES
 
-    def _finish(self, wish: Wish) -> None:
-        """Evict a replaced pod whose asker has not come back; raises `BerthError`."""
-        raw_pod = self._client.get(PODS, wish.name, namespace=wish.namespace)
+    def _finish(self, pending: PendingEviction) -> None:
+        """Evict a replaced pod whose requester has not come back; raises `BerthError`."""
+        raw_pod = self._client.get(PODS, pending.name, namespace=pending.namespace)
         metadata = raw_pod["metadata"]
-        if metadata["uid"] != wish.uid or metadata.get("deletionTimestamp"):
-            self._forget(wish)
+        if metadata["uid"] != pending.uid or metadata.get("deletionTimestamp"):
+            self._forget(pending)
         elif not is_out(raw_pod):
-            wish.progress = Progress.NEW
+            pending.progress = Progress.NEW
         elif self._is_replaced(self._client, raw_pod):
-            asked_before = wish.asked
-            self._client.evict(wish.namespace, wish.name, uid=wish.uid, resource_version=metadata["resourceVersion"])
-            wish.asked = asked_before  # its own call came by the webhook
+            asked_before = pending.last_asked
+            self._client.evict(
+                pending.namespace, pending.name, uid=pending.uid, resource_version=metadata["resourceVersion"]
+            )
+            pending.last_asked = asked_before  # this call went through the webhook, too, and is no request of others
             metrics.EVICTIONS.labels(result="finished").inc()
-            self._report(wish, "EvictedForRequester", f"{wish.asked_by} asked for it, and a replacement is available")
+            self._report(
+                pending, "EvictedForRequester", f"{pending.requester} asked for it, and a replacement is available"
+            )
 
-    def _give_back(self, wish: Wish) -> None:
-        """Give a pod back that is still there after its deadline; raises `BerthError`."""
-        raw_pod = self._client.get(PODS, wish.name, namespace=wish.namespace)
+    def _give_back(self, pending: PendingEviction) -> None:
+        """Give back a pod that is still there after its deadline; raises `BerthError`."""
+        raw_pod = self._client.get(PODS, pending.name, namespace=pending.namespace)
         metadata = raw_pod["metadata"]
         note = Note.read(metadata.get("annotations") or {})
-        self._let_pass(wish, wish.reason)
-        if metadata["uid"] == wish.uid and not note.plan:
-            take_back(self._client, wish.namespace, wish.name, uid=wish.uid, replica_set=note.replica_set)
+        self._let_pass(pending, pending.reason)
+        if metadata["uid"] == pending.uid and not note.plan:
+            take_back(self._client, pending.namespace, pending.name, uid=pending.uid, replica_set=note.replica_set)
             metrics.EVICTIONS.labels(result="given back").inc()
-            self._report(wish, "GivenBack", f"no eviction of it ended in time: {wish.reason}")
+            self._report(pending, "GivenBack", f"no eviction of it ended in time: {pending.reason}")
 
     def give_back_left(self) -> None:
-        """Give back what another replica or an earlier process let go and left."""
+        """Give back the pods that another replica or an earlier process let go, and whose deadline is over."""
         for raw_pod in tuple(released_pods(self._client, (), self._clock.now())):
             metadata = raw_pod["metadata"]
             note = Note.read(metadata.get("annotations") or {})
@@ -420,95 +422,8 @@ class EvictionMoves:
                 )
                 metrics.EVICTIONS.labels(result="given back").inc()
 
-    def _report(self, wish: Wish, reason: str, message: str) -> None:
-        pod = ObjectReference(api_version="v1", kind="Pod", namespace=wish.namespace, name=wish.name, uid=wish.uid)
-        record_event(self._client, regarding=pod, reason=reason, message=message, reporting_component=_COMPONENT)
-
-
-# --- what decides ----------------------------------------------------------------------------------------------------
-
-
-def _asks(raw_pod: Mapping[str, Any], *, by_namespace: bool) -> bool:
-    """Return whether a pod that runs asks for a replacement before its eviction."""
-    metadata = raw_pod["metadata"]
-    label = (metadata.get("labels") or {}).get(EVICTIONS_LABEL)
-    is_wanted = label == EVICTIONS_SURGE if label else by_namespace
-    has_ended = (raw_pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
-    return is_wanted and not (metadata.get("deletionTimestamp") or has_ended) and bool(raw_pod["spec"].get("nodeName"))
-
-
-def may_go(
-    raw_pod: Mapping[str, Any],
-    replica_set: Mapping[str, Any],
-    raw_pods: Iterable[dict[str, Any]],
-    now: datetime,
-) -> bool:
-    """Return whether a pod that was let go may be evicted, by the pods of its ReplicaSet and those that it let go.
-
-    Of several the first by name go first, so that all replicas of the operator choose the same.
-    """
-    if not is_ready(raw_pod):
-        return True
-    meta, spec = replica_set["metadata"], replica_set["spec"]
-    ready_pods = [pod for pod in raw_pods if not pod["metadata"].get("deletionTimestamp") and is_ready(pod)]
-    seconds = float(spec.get("minReadySeconds") or 0)
-    available = sum(
-        _is_of(pod, meta["uid"]) and _is_available(pod, seconds, now) for pod in ready_pods if not is_out(pod)
-    )
-    names_out = sorted(
-        pod["metadata"]["name"]
-        for pod in ready_pods
-        if is_out(pod) and Note.read(pod["metadata"].get("annotations") or {}).replica_set == meta["name"]
-    )
-    spare = available + len(names_out) - wanted_replicas(replica_set)
-    return raw_pod["metadata"]["name"] in names_out[: max(0, spare)]
-
-
-def _is_of(raw_pod: dict[str, Any], uid: str) -> bool:
-    owner = controller_reference(raw_pod)
-    return owner is not None and owner.uid == uid
-
-
-def _is_available(raw_pod: Mapping[str, Any], seconds: float, now: datetime) -> bool:
-    """Return whether a Ready pod has been so for the seconds that its ReplicaSet asks."""
-    if not seconds:
-        return True
-    conditions = raw_pod["status"]["conditions"]
-    ready_since = next(
-        (condition.get("lastTransitionTime") or "" for condition in conditions if condition["type"] == "Ready"), ""
-    )
-    try:
-        return (now - parse_timestamp(ready_since)).total_seconds() >= seconds
-    except InputError:
-        return False
-
-
-def _answered(request: AdmissionRequest, verdict: Verdict, *, until: datetime | None = None) -> Answer:
-    """Return the answer that a verdict makes, and count it."""
-    pod = f"{request.namespace}/{request.name}"
-    if not verdict.passes:
-        metrics.EVICTIONS.labels(result="waits").inc()
-        latest = f", at {format_timestamp(until)} at the latest" if until else ""
-        message = (
-            f"Berth moves pod {pod} without a gap: {verdict.reason}. "
-            f"Try again: the eviction passes once another pod is available{latest}."
+    def _report(self, pending: PendingEviction, reason: str, message: str) -> None:
+        pod = ObjectReference(
+            api_version="v1", kind="Pod", namespace=pending.namespace, name=pending.name, uid=pending.uid
         )
-        status = {
-            "status": "Failure",
-            "code": 429,
-            "reason": "TooManyRequests",
-            "message": message,
-            "details": {"retryAfterSeconds": _RETRY_SECONDS},
-        }
-        return _answer(request, pod, {"allowed": False, "status": status})
-    if verdict.result:
-        metrics.EVICTIONS.labels(result=verdict.result).inc()
-    if not verdict.reason:
-        return _answer(request, pod, {"allowed": True})
-    warning = f"Berth lets the eviction of pod {pod} pass without a replacement: {verdict.reason}"
-    return _answer(request, pod, {"allowed": True, "warnings": [warning[:_LONGEST_WARNING]]})
-
-
-def _answer(request: AdmissionRequest, pod: str, response: Mapping[str, Any]) -> Answer:
-    body = allow(request.uid).body
-    return Answer({**body, "response": {**body["response"], **response}}, pod=pod)
+        record_event(self._client, regarding=pod, reason=reason, message=message, reporting_component=_COMPONENT)

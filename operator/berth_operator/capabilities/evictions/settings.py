@@ -26,7 +26,7 @@ class EvictionSettings:
     """Users whose evictions are not asked about, such as the descheduler's account."""
 
     def __post_init__(self) -> None:
-        """Reject a deadline that lets nothing wait, or that is longer than a pod that was let go is trusted for."""
+        """Reject a deadline at which nothing could wait, or which leaves a pod without its ReplicaSet for too long."""
         if not 1 <= self.deadline_seconds <= _LONGEST_SECONDS:
             expected = f"1 to {_LONGEST_SECONDS} seconds"
             raise InputError("deadline_seconds", str(self.deadline_seconds), expected)

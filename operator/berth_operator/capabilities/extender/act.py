@@ -1,4 +1,4 @@
-"""Answer Volcano's scheduler while it has an address to ask at."""
+"""The capability that answers Volcano's scheduler, if an address is given at which to ask."""
 
 from typing import Final
 
@@ -14,13 +14,13 @@ from berth_operator.runtime.capability import Capability, Kernel
 from berth_operator.runtime.loop_threads import LoopThread
 
 _HELD_SECONDS: Final = 0.5
-"""How long what is held in queues is not added up again: half of Volcano's usual session."""
+"""How long sums of what queues hold are kept: Volcano asks for each job of a session, and begins one every second."""
 
 _LOG = structlog.get_logger(__name__)
 
 
 class Extender(Capability):
-    """Runs the extender's server in a loop of its own, and finds what it answers in the cache."""
+    """Runs the extender's server in a thread of its own, and answers from the cache."""
 
     command = COMMAND
 
@@ -69,7 +69,7 @@ class Extender(Capability):
         )
 
     def _awaits(self, reservation: str) -> bool:
-        """Return whether a Reservation waits for what ends on its nodes."""
+        """Return whether a Reservation waits on chosen nodes for pods there to end, by uid."""
         known_reservation = self._cache.reservation(reservation)
         return known_reservation is not None and known_reservation.spec.capacity is Capacity.WHEN_FREE
 
@@ -81,7 +81,7 @@ class Extender(Capability):
         )
 
     def _held_in(self, queue: str) -> Held:
-        """Return what is held in the name of a queue; Volcano asks for each job of a session anew."""
+        """Return what is held in the name of a queue."""
         now = self._clock.monotonic()
         if now >= self._held_until:
             amounts = uncounted_by_queue(self._cache.placeholders())

@@ -34,7 +34,7 @@ _BACKLOG: Final = 128
 
 
 class VolcanoExtender:
-    """Serves the verbs over HTTP; Volcano's plugin trusts no certificate but public ones."""
+    """Serves the verbs over plain HTTP: Volcano's plugin has no setting for a certificate authority."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class VolcanoExtender:
         held_in: HeldIn,
         has_waited: HasWaited = never,
     ) -> None:
-        """`address` is a host and a port; `namespace` is the placeholders'."""
+        """`address` is a host and a port; `namespace` is that of the placeholders."""
         self._has_slot = has_slot
         self._awaits = awaits
         self._held_in = held_in
@@ -85,9 +85,9 @@ class VolcanoExtender:
             await self._runner.cleanup()
 
     async def _answer(self, verb: str, request: web.Request) -> web.Response:
-        """Answer one request.
+        """Answer which pods may be evicted.
 
-        After a refusal Volcano's plugin names no victim in its tier.
+        After a refusal Volcano's plugin names no victim in its tier, so that no placeholder is evicted by mistake.
         """
         try:
             answer = choose_victims(await self._bodies.read(request), self._namespace)
@@ -98,9 +98,10 @@ class VolcanoExtender:
         return self._reply(verb, "spared" if answer.status == PERMIT else "abstained", answer)
 
     async def _vote(self, request: web.Request) -> web.Response:
-        """Answer whether a job is let in.
+        """Answer whether a job is let in; abstain on what cannot be read.
 
-        It abstains on what it cannot read: Volcano's plugin would take a refusal for leave.
+        With `extender.ignorable` Volcano's plugin takes a failed request for a permission (`AddJobEnqueueableFn` in
+        `pkg/scheduler/plugins/extender/extender.go`).
         """
         try:
             body = await self._bodies.read(request)
@@ -110,7 +111,7 @@ class VolcanoExtender:
         return self._reply(ENQUEUEABLE, "permitted" if answer.status == PERMIT else "abstained", answer)
 
     async def _judge(self, request: web.Request) -> web.Response:
-        """Answer whether a queue is overused; what cannot be read is not, as without an answer."""
+        """Answer whether a queue is overused; one that cannot be read is not, as if there were no extender."""
         try:
             answer = judge_queue(await self._bodies.read(request), self._held_in)
         except (BodyRefusedError, InputError):

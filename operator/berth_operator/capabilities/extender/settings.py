@@ -17,13 +17,13 @@ _WAIT_OPTION: Final = "--volcano-enqueue-after"
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """Where Volcano's scheduler asks."""
+    """Where Volcano's scheduler asks, and for how long its jobs wait."""
 
     address: tuple[str, int] | None = None
-    """Address and port for Volcano's extender plugin, None for none; port 0 takes a free one."""
+    """Host and port at which Volcano's extender plugin asks; port 0 takes a free one, None switches it off."""
 
     enqueue_after: timedelta | None = None
-    """How long a PodGroup without pods waits until it is let in whatever is free; None for as long as Volcano wants."""
+    """How long after its creation a PodGroup without pods is let in, whatever is free; None leaves it to Volcano."""
 
 
 def read_settings(options: Mapping[str, Any]) -> ExtenderSettings:

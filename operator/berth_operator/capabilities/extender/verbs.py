@@ -1,10 +1,13 @@
-"""Volcano's extender verbs: placeholders are no victims, owners of slots are let in, and queues pay for what is held.
+"""The verbs of Volcano's extender: placeholders are no victims, owners of slots are let in, queues pay for held places.
 
-Volcano's scheduler sends the candidates for eviction and evicts only those that every plugin of a tier answers; that
-answer depends on the request alone. Of a job that waits to be let in it sends the pods, and whether a slot is being
-handed to one is in the status of its Reservation, and whether placeholders await capacity in its spec. Of a queue it
-sends its capability and what it has allocated; what placeholders hold in its name besides, each replica watches. So
-every replica gives the same answers.
+Volcano's scheduler sends three kinds of requests, and every replica gives the same answer to each:
+
+- Candidates for eviction, of which it evicts only those that every plugin of a tier names. The answer depends on the
+  request alone.
+- A job that waits to be let in, with its pods. The status of a Reservation says whether a slot is being handed to one
+  of them, its spec whether its placeholders await capacity.
+- A queue, with its capability and what it has allocated. Each replica watches the placeholders that hold more in its
+  name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,10 +32,10 @@ from berth_core import (
 from berth_core.decoding import decode_json
 
 _OF_EVERY_POD: Final = frozenset({CPU, MEMORY})
-"""What practically every pod requests: once a queue has none of it left, none of its pods fits."""
+"""Resources that practically every pod requests: once a queue has none left of one, none of its pods fits."""
 PERMIT: Final = 1
 ABSTAIN: Final = 0
-"""Volcano's votes: the plugin answers victims, or has no part in the decision."""
+"""Votes in Volcano's numbers: the plugin decides, or leaves the decision to the others."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -51,7 +54,7 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 class _Task(msgspec.Struct, frozen=True, rename="pascal"):
-    """The read part of a task; Volcano writes Go's field names."""
+    """The part of a task that is read; Volcano encodes its structs without JSON tags, so with Go's field names."""
 
     pod: _Pod | None = None
 
@@ -61,11 +64,14 @@ class _Candidates(msgspec.Struct, frozen=True):
 
 
 class _Job(msgspec.Struct, frozen=True, rename="pascal"):
-    """The read part of a job: how many of its pods must run together, all of them, and when its PodGroup was made."""
+    """The part of a job that is read."""
 
     min_available: int = 0
+    """How many of its pods must run together."""
     tasks: Mapping[str, _Task] | None = None
+    """All its tasks by uid; Go encodes an empty map that was never made as null."""
     creation_timestamp: str | None = None
+    """When its PodGroup was created."""
 
 
 class _JobRequest(msgspec.Struct, frozen=True):
@@ -86,7 +92,7 @@ class _QueueObject(msgspec.Struct, frozen=True):
 
 
 class _QueueInfo(msgspec.Struct, frozen=True, rename="pascal"):
-    """The read part of a queue: its object as of the start of Volcano's session."""
+    """The part of a queue that is read: its object as of the start of Volcano's session."""
 
     name: str = ""
     queue: _QueueObject | None = None
@@ -109,36 +115,35 @@ class Held:
     amounts: ResourceAmounts = ResourceAmounts.empty()  # noqa: RUF009 - it never changes
     """What placeholders hold that Volcano does not count."""
     lets_in: bool = False
-    """Whether a slot is being handed to a pod of Volcano, which a queue that is stopped would keep out."""
+    """Whether a slot is being handed to a pod of Volcano, which an overused queue would keep out."""
 
 
 HeldIn = Callable[[str], Held]
-"""What is held in the name of a queue."""
+"""Returns what is held in the name of a queue."""
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """The answer to `jobEnqueueable`: whether the job is let in, or Volcano's other plugins decide."""
+    """The answer to `jobEnqueueable`: PERMIT lets the job in, ABSTAIN leaves that to Volcano's other plugins."""
 
     status: int
 
 
 HasSlot = Callable[[str, str], bool]
-"""Whether a slot of the Reservation with a uid is being handed to the pod with a uid."""
+"""Returns whether a slot of a Reservation is being handed to a pod, both by uid."""
 
 Awaits = Callable[[str], bool]
-"""Whether the Reservation with a uid waits on chosen nodes for what ends there."""
+"""Returns whether a Reservation, by uid, waits on chosen nodes for pods there to end."""
 
 HasWaited = Callable[[str], bool]
-"""Whether a job of a creation time has waited so long that it is let in without pods."""
+"""Returns whether a job with this creation time has waited so long that it is let in without pods."""
 
 
 def never(_created: str) -> bool:
-    """Let no job in because it has waited."""
     return False
 
 
 class Victims(msgspec.Struct, frozen=True):
-    """The answer to a verb: Volcano's vote, and the candidates that may be evicted as they came."""
+    """The answer to `preemptable` and `reclaimable`: a vote, and the candidates that may be evicted, as they came."""
 
     status: int
     victims: tuple[msgspec.Raw, ...] = ()
@@ -147,8 +152,8 @@ class Victims(msgspec.Struct, frozen=True):
 def choose_victims(body: bytes, namespace: str) -> Victims:
     """Return the candidates that are no placeholders of this namespace; raises InputError.
 
-    Without a placeholder among them it abstains, which changes nothing. The label alone makes no placeholder: anyone
-    could set it, while only the operator makes pods in Berth's own namespace.
+    Without a placeholder among them the vote is ABSTAIN, which changes nothing. The label alone makes no placeholder,
+    since anyone could set it, while only the operator creates pods in Berth's own namespace.
     """
     try:
         candidates = decode_json(body, _Candidates).evictees
@@ -164,11 +169,11 @@ def vote_on_job(
 ) -> Vote:
     """Return the vote on a job that waits to be let in; raises InputError.
 
-    It is let in if held slots suffice for it to start: their capacity is there and kept for them alone. A gang with too
-    few of them needs more than is held, and how much more may come in is for Volcano's other plugins to say. The label
-    alone is no slot: anyone could set it. Placeholders of the namespace that await capacity are let in, too: a fence
-    keeps it for them, and Berth limits how much they await. A job without pods is let in once it has waited: only then
-    are there pods that places can be held for.
+    It is let in if held slots suffice for it to start, since their capacity is there and kept for them alone. A gang
+    with fewer slots needs more than is held, which is for Volcano's other plugins to decide. The label alone is no
+    slot, since anyone could set it. Placeholders of the namespace that await capacity are let in, too: a fence keeps it
+    for them, and Berth limits how much they await. A job without pods is let in once it has waited: its controller
+    creates pods only then, and only for pods can places be held.
     """
     try:
         job = decode_json(body, _JobRequest).job or _Job()
@@ -186,10 +191,10 @@ def vote_on_job(
 
 
 def judge_queue(body: bytes, held_in: HeldIn) -> Overuse:
-    """Return whether a queue has used up its capability with what placeholders hold in its name; raises InputError.
+    """Return whether a queue has used up its capability, with what placeholders hold in its name; raises InputError.
 
-    That is so once cpu or memory reaches the capability, or all that the capability names. Of a GPU alone it is not:
-    pods that request none still fit. Where no such placeholder adds to it, Volcano counts by itself.
+    It has once cpu, memory or every resource of the capability is used up. It has not if that is only so for GPUs, as
+    pods that request none still fit. Without such placeholders Volcano's own count decides.
     """
     try:
         queue = decode_json(body, _QueueRequest).queue or _QueueInfo()
@@ -211,9 +216,9 @@ def judge_queue(body: bytes, held_in: HeldIn) -> Overuse:
 
 
 def uncounted_by_queue(placeholders: Iterable[Pod]) -> dict[str, ResourceAmounts]:
-    """Return what placeholders hold in the name of each queue that Volcano does not count in it.
+    """Return by queue what placeholders hold in its name without Volcano counting it.
 
-    Volcano counts pods in the queue of their PodGroup, and only its own scheduler needs one.
+    Volcano counts a pod in the queue of its PodGroup, which only placeholders that Volcano schedules have.
     """
     uncounted: dict[str, ResourceAmounts] = {}
     for pod in placeholders:

@@ -19,7 +19,8 @@ from berth_kube.surge import Note
 from berth_operator.admission.reviews import AdmissionRequest, UserInfo
 from berth_operator.capabilities.evictions import moves
 from berth_operator.capabilities.evictions.manifests import build_eviction_webhooks
-from berth_operator.capabilities.evictions.moves import EvictionMoves, may_go
+from berth_operator.capabilities.evictions.moves import EvictionMoves
+from berth_operator.capabilities.evictions.replacements import may_go
 from berth_operator.capabilities.evictions.settings import EvictionSettings
 from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock
