@@ -164,8 +164,8 @@ def test_moves_that_would_be_too_many_at_once_wait_and_keep_back_those_behind_th
 
 def test_no_more_are_under_way_than_the_largest_wave_has() -> None:
     moves = progress_of([move("a"), move("b"), move("c", wave=2), move("d", wave=3)])
-    assert MoveOrder(moves, 25).most == 2
-    assert MoveOrder(moves, 1).most == 1
+    assert MoveOrder(moves, 25).max_open == 2
+    assert MoveOrder(moves, 1).max_open == 1
 
 
 def test_what_an_interrupted_run_began_goes_on_first_however_much_it_is() -> None:
@@ -214,7 +214,7 @@ def test_every_move_begins_in_the_end_and_no_limit_of_the_waves_is_broken_meanwh
     for _ in range(len(moves) + 1):
         open_all(order)
         running = order.under_way
-        assert len(running) <= order.most
+        assert len(running) <= order.max_open
         waves_by_owner = {one.replicas: one.move.wave for one in running}
         assert all(waves_by_owner[one.replicas] == one.move.wave for one in running)
         by_owner = Counter((one.move.owner, one.move.wave) for one in running)

@@ -1,4 +1,4 @@
-"""Whether a program is there that a run or a command is about to wait for: the operator, or the descheduler's service.
+"""Whether the program that a run or command is about to wait for is there: the operator, or the descheduler's service.
 
 Each holds a Lease that it renews. A program that has just been installed, restarts, or whose standby is about to take
 over is given time; one that is not there is reported within seconds. Clocks are compared only to find out how long to
@@ -22,7 +22,7 @@ _START_SECONDS: Final = 30.0
 """How long a program may take from its pod's creation to its Lease, once its image is there."""
 
 _RENEWALS: Final = 3
-"""Of a Lease's duration, at least."""
+"""A holder renews its Lease at least this often within the Lease's duration."""
 
 _COMPONENT: Final = "app.kubernetes.io/component"
 _NAMED: Final = 3
@@ -53,11 +53,10 @@ def why_absent(
     is_stopped: Callable[[], bool] = lambda: False,
     report: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Return that a program is not there and what to do, in a sentence without its full stop.
+    """Return that a program is absent and what to do, in a sentence without its full stop; "" once it is there.
 
-    Returns "" as soon as it is there, and where that cannot be known, as without the right to read Leases: `report`
-    gets that in a sentence without its full stop. Without a namespace, a Lease of the program's name in any namespace
-    counts.
+    Also returns "" where that cannot be known, for instance without the right to read Leases: `report` then gets the
+    reason, without a full stop as well. Without a namespace, a Lease of the program's name in any namespace counts.
     """
     try:
         return _Watch(client, clock, program, namespace).why_absent(is_stopped)
@@ -75,7 +74,7 @@ class _Watch:
         self._program = program
         self._namespace = namespace
         self._first: dict[str, str | None] = {}
-        """When each Lease was renewed as it was first seen, by its namespace."""
+        """The `renewTime` with which each Lease was first seen, by namespace."""
 
     def why_absent(self, is_stopped: Callable[[], bool]) -> str:
         began = self._clock.monotonic()
@@ -105,7 +104,7 @@ class _Watch:
         return first_renewal != renewed or (age is not None and 0 <= age <= (lease.spec.lease_duration_seconds or 0))
 
     def _age_seconds(self, lease: Lease) -> float | None:
-        """Return how long ago a Lease was renewed, by two clocks; None if it does not say it."""
+        """Return the age of a Lease's last renewal, by its holder's clock and ours; None without a readable time."""
         try:
             renewed = parse_timestamp(lease.spec.renew_time) if lease.spec.renew_time else None
         except InputError:

@@ -18,7 +18,7 @@ class Caller(Protocol):
 
 
 def _ignore(_: object) -> None:
-    """Ignore an answer."""
+    """Take an answer that nothing depends on."""
 
 
 class BackgroundCalls:
@@ -31,9 +31,9 @@ class BackgroundCalls:
         self._is_closing = False
 
     def make(self, call: Callable[[], R], then: Callable[[R], None] = _ignore) -> None:
-        """Make a call in another thread; one that follows an answer after the end is made at once.
+        """Make a call in another thread, or in this one once `close` has waited for the others.
 
-        `then` gets its answer in the thread that takes it.
+        `then` gets the answer in the thread that takes it.
         """
 
         def work() -> None:
@@ -52,10 +52,7 @@ class BackgroundCalls:
             self.pool.submit(work)
 
     def make_for(self, caller: Caller, call: Callable[[], R], then: Callable[[R], None] = _ignore) -> None:
-        """Make a call for a move or room.
-
-        The move or room is in flight until the answer is taken.
-        """
+        """Make a call for a move or room, which is in flight until the answer is taken."""
 
         def answered(answer: R) -> None:
             caller.in_flight = False
@@ -72,6 +69,7 @@ class BackgroundCalls:
     def close(self) -> None:
         """Wait until every call is answered, and process the answers."""
         self.pool.shutdown(wait=True)
+        # An answer may lead to a further call, such as the event of an eviction, which the pool does not take any more.
         self._is_closing = True
         self.take_answers()
 

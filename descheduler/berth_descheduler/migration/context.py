@@ -17,7 +17,7 @@ from berth_kube import KubeClient, LeaseHolder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanContext:
-    """What every part of a plan's execution shares."""
+    """The clients, checks and settings of one run, made once and passed to every part."""
 
     client: KubeClient
     clock: Clock

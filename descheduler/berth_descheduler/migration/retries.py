@@ -9,10 +9,7 @@ _LONGEST_DOUBLING: Final = 10
 
 
 def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
-    """Return the wait after some refusals.
-
-    It is at least what the server asks for.
-    """
+    """Return the wait after so many refusals, at least what the server asks for."""
     doubled_seconds = FIRST_BACKOFF_SECONDS * float(2 ** min(attempts, _LONGEST_DOUBLING))
     return max(min(doubled_seconds, LONGEST_BACKOFF_SECONDS), asked_for or 0.0)
 

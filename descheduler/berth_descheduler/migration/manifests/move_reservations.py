@@ -38,8 +38,8 @@ def build_reservation(
 ) -> dict[str, Any]:
     """Return the Reservation of one move, built from the live pod.
 
-    The template of a preemptable pod says so by an annotation, whoever said it of the pod: by that lent nodes let the
-    placeholder in. Raises `ValueError` for a pod without a controller.
+    The template of a preemptable pod is annotated as such, whether the pod or its group was marked: by the annotation
+    the placeholder may go to lent nodes. Raises `ValueError` for a pod without a controller.
     """
     owner = controller_reference(raw_pod)
     if owner is None:
@@ -63,20 +63,16 @@ def build_reservation(
 
 
 def _move_owners(controller: ObjectReference, raw_pod: RawObject) -> list[ObjectReference]:
-    """Return the owners that may take the place.
+    """Return the owners that may take the place: the pod's controller and, as a rollout may come first, its Deployment.
 
-    These are the pod's controller and, since a rollout may come first, its Deployment. A StatefulSet gives the new pod
-    the old name, and its pods differ in their claims: no other pod may take the place.
+    A StatefulSet gives the new pod the old name, and its pods differ in their claims: no other pod may take the place.
     """
     if controller.kind == "StatefulSet":
-        return [ObjectReference(api_version="v1", kind="Pod", namespace=controller.namespace, name=_name(raw_pod))]
+        name = raw_pod["metadata"]["name"]
+        return [ObjectReference(api_version="v1", kind="Pod", namespace=controller.namespace, name=name)]
     deployment = deployment_name(controller.kind, controller.name, raw_pod["metadata"].get("labels") or {})
     deployment_reference = msgspec.structs.replace(controller, kind="Deployment", name=deployment, uid="")
     return [controller, deployment_reference] if deployment else [controller]
-
-
-def _name(raw_pod: RawObject) -> str:
-    return str(raw_pod["metadata"]["name"])
 
 
 def _reservation_metadata(plan: PlanIdentity, index: int, move: PlannedMove) -> dict[str, Any]:

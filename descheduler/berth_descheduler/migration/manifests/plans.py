@@ -6,6 +6,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from berth_core import (
+    LONGEST_LABEL_VALUE,
     MANAGED_BY_DESCHEDULER,
     MANAGED_LABEL,
     PLAN_API_VERSION,
@@ -18,10 +19,9 @@ from berth_core import (
     PlanPhase,
 )
 
-_LONGEST_LABEL: Final = 63
 MOST_MOVES: Final = 1000
-"""The most moves of one plan. etcd takes objects up to 1.5 MiB: with long names, states and messages it refused 2,000
-moves, and 1,500 left little room."""
+"""The most moves of one plan. etcd takes requests up to 1.5 MiB (`--max-request-bytes`): with long names, states and
+messages it refused 2,000 moves, and 1,500 left little room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,7 @@ class PlanIdentity:
 
 
 def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
-    """Return a new MigrationPlan.
-
-    Includes fields at their default that people look for.
-    """
+    """Return a new MigrationPlan, which has the fields that people look for even where they are at their default."""
     body = msgspec.to_builtins(spec)
     body["approved"] = spec.approved
     body["moves"] = [{**msgspec.to_builtins(move), "wave": move.wave} for move in spec.moves]
@@ -64,19 +61,13 @@ def build_plan_filling(spec: MigrationPlanSpec) -> dict[str, Any]:
 
 
 def plan_labels(policy: str) -> dict[str, str]:
-    """Return the labels of a plan.
-
-    They name the policy where its name fits into a label.
-    """
-    policy_label = {POLICY_LABEL: policy} if 0 < len(policy) <= _LONGEST_LABEL else {}
+    """Return the labels of a plan; they name its policy where the policy's name fits into a label value."""
+    policy_label = {POLICY_LABEL: policy} if 0 < len(policy) <= LONGEST_LABEL_VALUE else {}
     return {MANAGED_LABEL: MANAGED_BY_DESCHEDULER, **policy_label}
 
 
 def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
-    """Return a merge patch of a plan's status.
-
-    Includes a move's state at its default.
-    """
+    """Return a merge patch of a plan's status, with the states of moves and rooms even at their default."""
     body = msgspec.to_builtins(status)
     body["moves"] = [{**msgspec.to_builtins(move), "state": move.state.value} for move in status.moves]
     if status.rooms:
@@ -104,7 +95,8 @@ def _conditions(status: MigrationPlanStatus, phase: PlanPhase) -> tuple[Conditio
 def controlled_by(plan: PlanIdentity) -> dict[str, Any]:
     """Return the reference that ties an object to its plan.
 
-    `blockOwnerDeletion` stays off: it would need a right on the plan's finalizers.
+    `blockOwnerDeletion` stays off: with the admission plugin OwnerReferencesPermissionEnforcement, which OpenShift
+    enables, it would need a right on the plan's finalizers.
     """
     return {
         "apiVersion": PLAN_API_VERSION,

@@ -12,7 +12,7 @@ from berth_core import HANDOVER_TAINT, PREFIX, ROOM_TAINT, PodSpec, effective_re
 from berth_core.decoding import convert
 from berth_core.snapshot import RawObject
 
-_KEPT_AS_THEY_ARE: Final = (
+_POD_FIELDS: Final = (
     "affinity",
     "hostNetwork",
     "hostPID",
@@ -28,20 +28,19 @@ _KEPT_AS_THEY_ARE: Final = (
     "topologySpreadConstraints",
 )
 
-_KEPT_OF_A_CONTAINER: Final = ("name", "image", "resources", "ports", "restartPolicy")
+_CONTAINER_FIELDS: Final = ("name", "image", "resources", "ports", "restartPolicy")
 
-_KEPT_WITHOUT_A_CLASS: Final = ("priority", "preemptionPolicy")
+_PRIORITY_FIELDS: Final = ("priority", "preemptionPolicy")
+"""Kept where the pod names no PriorityClass, from which admission would set them."""
 
 _DEFAULT_TOLERATIONS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 _DEFAULT_TOLERATION_SECONDS: Final = 300
+"""What the admission plugin DefaultTolerationSeconds gives a pod that does not tolerate these taints itself."""
 
 
 def build_template(raw_pod: RawObject) -> dict[str, Any]:
-    """Return the pod template that reserves a place for the pod's replacement.
-
-    It has the form `{metadata, spec}`.
-    """
+    """Return the pod template, `{metadata, spec}`, that reserves a place for the pod's replacement."""
     labels = _own_labels((raw_pod.get("metadata") or {}).get("labels") or {})
     template: dict[str, Any] = {"spec": _spec(raw_pod["spec"], labels)}
     if labels:
@@ -50,10 +49,7 @@ def build_template(raw_pod: RawObject) -> dict[str, Any]:
 
 
 def build_task(name: str, template: RawObject, *, replicas: int, node: str) -> dict[str, Any]:
-    """Return a Reservation's task on one node.
-
-    Sets `requestsNothing` where the template requests nothing.
-    """
+    """Return a Reservation's task on one node, with `requestsNothing` where the template requests nothing."""
     task: dict[str, Any] = {
         "name": name,
         "replicas": replicas,
@@ -69,9 +65,9 @@ def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _spec(raw: RawObject, labels: Mapping[str, str]) -> dict[str, Any]:
-    spec: dict[str, Any] = {key: raw[key] for key in _KEPT_AS_THEY_ARE if raw.get(key)}
+    spec: dict[str, Any] = {key: raw[key] for key in _POD_FIELDS if raw.get(key)}
     if not raw.get("priorityClassName"):
-        spec |= {key: raw[key] for key in _KEPT_WITHOUT_A_CLASS if raw.get(key)}
+        spec |= {key: raw[key] for key in _PRIORITY_FIELDS if raw.get(key)}
     if tolerations := [toleration for toleration in raw.get("tolerations") or () if not _was_added(toleration)]:
         spec["tolerations"] = tolerations
     if "affinity" in spec:
@@ -87,7 +83,7 @@ def _spec(raw: RawObject, labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _container(raw: RawObject) -> dict[str, Any]:
-    return {key: raw[key] for key in _KEPT_OF_A_CONTAINER if raw.get(key)}
+    return {key: raw[key] for key in _CONTAINER_FIELDS if raw.get(key)}
 
 
 def _was_added(toleration: RawObject) -> bool:
@@ -103,9 +99,9 @@ def _was_added(toleration: RawObject) -> bool:
 
 
 def _without_merged_labels(affinity: RawObject, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return the affinity without the expressions that the API server added.
+    """Return the affinity without the expressions that the API server merged into its selectors for `matchLabelKeys`.
 
-    It adds them for `matchLabelKeys`.
+    It does so when a pod is created (KEP-3633), so it does so for the replacement as well.
     """
     return {
         kind: _map_terms(part, lambda term: _unmerged(term, labels)) if kind != "nodeAffinity" else part
@@ -126,10 +122,7 @@ def _change_term(term: RawObject, change: Callable[[RawObject], RawObject]) -> R
 
 
 def _unmerged(term: RawObject, labels: Mapping[str, str]) -> RawObject:
-    """Return a term without the expressions merged from its label keys.
-
-    They stand for its `matchLabelKeys` and `mismatchLabelKeys`.
-    """
+    """Return a term or constraint without the expressions merged for its `matchLabelKeys` and `mismatchLabelKeys`."""
     selector = term.get("labelSelector")
     merged = list(_merged_expressions(term, labels))
     if not selector or not merged:

@@ -33,11 +33,6 @@ from berth_descheduler.migration.manifests.plans import PlanIdentity, controlled
 from berth_descheduler.migration.manifests.reservation_templates import build_task, build_template
 from berth_kube import controller_reference
 
-
-def _name(raw_pod: RawObject) -> str:
-    return str(raw_pod["metadata"]["name"])
-
-
 RawPods = Mapping[str, RawObject]
 """The waiting pods of a room by uid."""
 
@@ -50,10 +45,7 @@ def room_reservation_name(plan: str, index: int) -> str:
 def build_room_reservation(
     plan: PlanIdentity, index: int, room: Room, raw_pods: RawPods, ttl: timedelta
 ) -> dict[str, Any]:
-    """Return the Reservation of one room, built from its live pods.
-
-    The pods are one pod or a gang.
-    """
+    """Return the Reservation of one room, built from its live pods: one pod or a gang."""
     return {
         "apiVersion": RESERVATION_API_VERSION,
         "kind": RESERVATION_KIND,
@@ -114,7 +106,7 @@ def _owners_of(raw_pods: RawPods) -> list[dict[str, Any]]:
     controllers: dict[str, dict[str, Any]] = {}
     for uid, raw_pod in raw_pods.items():
         controller = controller_reference(raw_pod)
-        pod = ObjectReference(api_version="v1", kind="Pod", name=_name(raw_pod), uid=uid)
+        pod = ObjectReference(api_version="v1", kind="Pod", name=raw_pod["metadata"]["name"], uid=uid)
         owner = msgspec.structs.replace(controller, namespace="") if controller is not None else pod
         controllers.setdefault(owner.uid, msgspec.to_builtins(owner))
     return list(controllers.values())
@@ -125,9 +117,9 @@ def _scheduler(raw_pods: RawPods) -> str:
 
 
 def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:
-    """Return the owners that may take the room.
+    """Return the owners that may take the room: its pods, or those that its selector selects.
 
-    These are the room's pods or the pods that its selector selects. Otherwise it is only the plan, which means none.
+    A shape without a selector is owned by its plan, which stands for no pod at all.
     """
     if not room.is_shape:
         return [
@@ -141,10 +133,7 @@ def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:
 
 
 def _tasks(room: Room, raw_pods: RawPods) -> list[dict[str, Any]]:
-    """Return one task per node and sort of pod.
-
-    So no pod takes the room of another sort.
-    """
+    """Return one task per node and sort of pod, so that no pod takes the room of another sort."""
     tasks: list[tuple[str, dict[str, Any], int]] = []
     for slot in room.slots:
         template = build_template(raw_pods[slot.pod_uid]) if slot.pod_uid else _template_of_shape(room)

@@ -48,7 +48,7 @@ class EvictAnswer:
 
 
 _GONE: Final = EvictAnswer(Eviction.BLOCKED, "the pod is not there any more", is_gone=True)
-"""Gone, or another pod has its name: the watch is about to show it."""
+"""The pod is gone, or another one has its name: the watch is about to show that."""
 
 
 def evict(
@@ -58,10 +58,10 @@ def evict(
     pre_eviction_check: PreEvictionCheck,
     try_replacement: TryReplacement,
 ) -> EvictAnswer:
-    """Evict exactly the planned pod while an operator is alive, which hands its place over.
+    """Evict exactly the planned pod, while an operator is alive to hand its place over.
 
-    A pod without a place needs none. Asks the rules and filters once more before, about the pod as it is now, and
-    whether what its controller would make in its stead can take its place.
+    A pod without a place needs no operator. Before, the rules and filters are asked once more about the pod as it is
+    now, and whether its controller's next pod could take the place.
     """
     operator_problem = "" if move.is_eviction else operator.problem()
     if operator_problem:
@@ -71,7 +71,8 @@ def evict(
         if raw_pod is None:
             return _GONE
         if raw_pod["metadata"].get("deletionTimestamp"):
-            # An eviction would be accepted, and be none: others have deleted it, or an earlier request did.
+            # An eviction would be accepted, and be none: others have deleted the pod, or an earlier request did
+            # (`canIgnorePDB` in the API server's pkg/registry/core/pod/storage/eviction.go).
             return EvictAnswer(Eviction.BLOCKED, "the pod is being deleted", is_gone=True)
         with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction) as reads:
             refused_answer = ask_rules(reads, raw_pod, move, pre_eviction_check)
@@ -99,7 +100,7 @@ def _ask_about_replacement(
     pre_eviction_check: PreEvictionCheck,
     try_replacement: TryReplacement,
 ) -> EvictAnswer | None:
-    """Return why the pod is not evicted before or without what its controller makes in its stead, None if it may be."""
+    """Return why the pod has to stay for its siblings' or its replacement's sake, None if it may be evicted."""
     reason = pre_eviction_check.why_not_now(raw_pod, reads)
     if reason:  # its siblings come back first, as they may within the eviction's deadline
         return EvictAnswer(Eviction.BLOCKED, reason)
@@ -110,10 +111,7 @@ def _ask_about_replacement(
 def ask_rules(
     reads: ReadCache, raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: PreEvictionCheck
 ) -> EvictAnswer | None:
-    """Return why the pod may not be evicted, None if it may.
-
-    Raises `BerthError` where that is unknown.
-    """
+    """Return why the pod may not be evicted, None if it may; raises `BerthError` where that is unknown."""
     if move.is_eviction and (why_changed := why_not_movable(raw_pod, move)) is not None:
         return EvictAnswer(Eviction.NOT_SENT, why_changed.detail, refusal=why_changed.refusal)
     refusals = pre_eviction_check.refusals(raw_pod, reads, has_place=not move.is_eviction)

@@ -72,16 +72,15 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WaveContext:
-    """What else decides about the moves of a wave.
-
-    `stopping_since` is in monotonic seconds.
-    """
+    """What else decides about the moves of a wave."""
 
     unready: frozenset[OwnerKey] = frozenset()
     """Controllers that still lack Ready pods because of earlier waves."""
 
     stop: MoveReason = MoveReason.NONE
     stopping_since: float | None = None
+    """In monotonic seconds."""
+
     waiting: frozenset[int] = frozenset()
     """Moves whose places are held ahead, and whose pods wait for other moves."""
 
@@ -113,7 +112,7 @@ class MoveController:
         self._unanswered: set[int] = set()
         """Moves for whose eviction a request got no answer: it may have been carried out."""
         self.lost_sources = {
-            memory.move.source for memory in moves if memory.finished and _keeps_its_node(memory.status)
+            memory.move.source for memory in moves if memory.finished and _kept_its_node(memory.status)
         }
         """Sources on which a planned pod has to stay."""
 
@@ -158,7 +157,7 @@ class MoveController:
                 self._act(memory, step, observed_wave, counts)
 
     def _look_at_target(self, memory: MoveMemory, successor: Pod) -> None:
-        """Ask whether the replacement may stay on its node; where that is not known, it may."""
+        """Ask whether the replacement may stay on its node; where that is not known, it counts as staying."""
         client, target = self._context.client, memory.move.target
 
         def ask() -> str:
@@ -270,18 +269,18 @@ class MoveController:
         self._calls.make_for(memory, lambda: self._release(memory))
 
     def _begin_evict(self, memory: MoveMemory, observed_wave: WaveObservation, counts: _Counts) -> None:
-        """Request the eviction of a move's pod; one without a place begins with it, unless enough are under way.
+        """Request the eviction of a move's pod, unless it would begin a move while enough are under way.
 
-        It counts as done for the siblings until the answer says otherwise.
+        For the siblings the pod counts as evicted until the answer says otherwise.
         """
         if memory.move.is_eviction and not memory.is_open:
             if counts.open_moves >= self._settings.max_open_moves:
                 return
             counts.open_moves += 1
         memory.pod = replace(memory.pod, answer=Eviction.SENT)
-        client, move, rules = self._context.client, memory.move, self._context.pre_eviction_check
+        client, move, check = self._context.client, memory.move, self._context.pre_eviction_check
         if memory.surge.released:
-            rules_to_ask = None if memory.surge.ownerless else rules
+            rules_to_ask = None if memory.surge.ownerless else check
             self._calls.make_for(
                 memory,
                 lambda: evict_released(client, move, rules_to_ask),
@@ -292,7 +291,7 @@ class MoveController:
         try_replacement = partial(self._context.replacement_trial.before_eviction, reservation=memory.reservation)
         self._calls.make_for(
             memory,
-            lambda: evict(client, move, self._context.operator, rules, try_replacement),
+            lambda: evict(client, move, self._context.operator, check, try_replacement),
             lambda answer: self._evicted(memory, answer),
         )
 
@@ -324,7 +323,7 @@ class MoveController:
                 assert_never(answer.eviction)
 
     def _look_again(self, memory: MoveMemory) -> None:
-        """Read a pod for which a request got no answer, and go on with what became of it."""
+        """Read a pod for which a request got no answer, and go on from what became of it."""
         client, move = self._context.client, memory.move
 
         def note(answer: LookAnswer) -> None:
@@ -346,10 +345,11 @@ class MoveController:
         """Have the ReplicaSet let a pod go; for its siblings that counts as an eviction."""
         observed_wave.count_eviction(memory)
         memory.surge = replace(memory.surge, asked=True)
-        context, move, around = self._context, memory.move, self._eligibility
+        client, operator = self._context.client, self._context.operator
+        check, move = self._context.pre_eviction_check, memory.move
         self._calls.make_for(
             memory,
-            lambda: release(context.client, self._plan, move, context.operator, context.pre_eviction_check, around),
+            lambda: release(client, self._plan, move, operator, check, self._eligibility),
             lambda answer: self._let_go(memory, answer),
         )
 
@@ -496,17 +496,14 @@ class MoveController:
 
 
 def _method(memory: MoveMemory) -> MoveMethod | None:
-    """Return how a move that is to surge is made, None for others."""
+    """Return how a move that was to surge is made, None for others."""
     if memory.surge.wanted:
         return MoveMethod.SURGE
     return MoveMethod.EVICT if memory.surge.reason else None
 
 
 def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool) -> list[MoveMemory]:
-    """Return the memory of all moves.
-
-    A recorded end of an adopted plan stays.
-    """
+    """Return the memory of all moves; the ends that an adopted plan has recorded stay."""
     recorded_statuses = dict(enumerate(plan.move_statuses)) if adopted else {}
     moves = []
     for index, move in enumerate(plan.spec.moves):
@@ -530,11 +527,8 @@ def keeps_its_node(state: MoveState, reason: str, *, evicted: bool) -> bool:
     return state in {MoveState.SKIPPED, MoveState.FAILED}
 
 
-def _keeps_its_node(status: MoveStatus) -> bool:
-    """Return whether an earlier move left its pod on the source.
-
-    The move ended before this run.
-    """
+def _kept_its_node(status: MoveStatus) -> bool:
+    """Return whether a move that ended before this run left its pod on the source."""
     late = {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.REPLACEMENT_GONE, MoveReason.POD_STAYS}
     is_evicted = status.reason in late or bool(status.replacement)
     return keeps_its_node(status.state, status.reason, evicted=is_evicted)

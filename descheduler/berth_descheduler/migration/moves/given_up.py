@@ -37,7 +37,8 @@ def blocked_for_long(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Fi
 def pod_stays(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finish | None:
     """Return the end of a move whose evicted pod has not ended long after its grace period, else None.
 
-    Its place is given back: nothing is made in its stead before it is gone, or that had come by now.
+    Its place is given back: a controller that replaces a pod as soon as it terminates has done so by now, and others do
+    so only once the pod is gone.
     """
     memory = facts.memory
     is_leaving = facts.seen.presence is not Presence.GONE
@@ -63,9 +64,9 @@ def readiness_detail(facts: MoveFacts) -> str:
     return facts.seen.replacement.detail if facts.seen.replacement is not None else ""
 
 
-def troubled(seen: Replacement, trouble: Trouble) -> str:
-    return f"the replacement {seen.name} on {seen.node} does not become Ready: {trouble.message}"
+def describe_trouble(replacement: Replacement, trouble: Trouble) -> str:
+    return f"the replacement {replacement.name} on {replacement.node} does not become Ready: {trouble.message}"
 
 
-def joined(what: str, detail: str) -> str:
-    return f"{what}: {detail}" if detail else what
+def joined(message: str, detail: str) -> str:
+    return f"{message}: {detail}" if detail else message

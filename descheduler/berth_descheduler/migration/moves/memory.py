@@ -111,7 +111,7 @@ class Turn:
     """The wave with which it begins: its own, or an earlier one where its place is asked for ahead."""
 
     number: int = 1
-    """How many moves have their turns until its own is over, of its controller and of those that it waits for."""
+    """How many turns are over once its own is: those of its controller's moves, and of the moves that it waits for."""
 
     ahead: bool = False
     """Its place is asked for before its turn."""
@@ -167,7 +167,7 @@ class Successor:
     """The pod that took the place."""
 
     uid: str = ""
-    """The Reservation names it, or named it; it has the place also once the Reservation is gone."""
+    """As the Reservation names it, or named it: the pod keeps the place when the Reservation is gone."""
 
     trouble: MoveReason = MoveReason.NONE
     """What keeps it from becoming Ready."""
@@ -187,7 +187,7 @@ class Surge:
     """Why it is evicted first although it was to surge."""
 
     in_turn: bool = True
-    """No sibling surges before it, of one controller one pod is let go at a time; nor does a move held ahead wait."""
+    """No sibling surges before it, for a controller lets go one pod at a time, and it does not wait for other moves."""
 
     asked: bool = False
     """Its ReplicaSet may have been made to let it go: a request may have been carried out without an answer."""

@@ -13,12 +13,12 @@ from berth_descheduler.migration.moves.eviction_steps import until_gone, without
 from berth_descheduler.migration.moves.facts import FREE, MoveFacts, Presence, Replacement, ReservationProgress
 from berth_descheduler.migration.moves.given_up import (
     blocked_for_long,
+    describe_trouble,
     is_overdue,
     joined,
     pod_stays,
     readiness_detail,
     refused,
-    troubled,
 )
 from berth_descheduler.migration.moves.memory import Eviction, Since, has_elapsed
 from berth_descheduler.migration.moves.start_limits import start_limit
@@ -37,17 +37,14 @@ from berth_descheduler.migration.moves.surge_steps import taking_back, while_rel
 from berth_descheduler.settings import MoveTimeouts
 
 _LATE_WATCHES: Final = 3
-"""A replacement that was seen to take its place counts as removed after so many times the longest delay of watches."""
+"""A replacement that took its place and is not seen counts as removed after this many times the longest watch delay."""
 
 _NOT_MADE: Final = "its controller was deleted or wants fewer pods by now, and makes none in its stead"
 _NOT_HELD: Final = {MoveReason.RESERVATION_FAILED, MoveReason.RESERVATION_TIMEOUT, MoveReason.HANDOVER_NOT_READY}
 
 
 def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    """Return the next step of a move.
-
-    `now` is in monotonic seconds, as the times in the facts.
-    """
+    """Return the next step of a move; `now` is in monotonic seconds, as are the times in the facts."""
     memory = facts.memory
     # Once a pod is taken back, nothing else may end its move: it would run on without a controller.
     if memory.surge.end is not None and (memory.surge.ownerless or not facts.evicted):
@@ -70,10 +67,7 @@ def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 
 
 def _left_by_itself(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    """Decide for a pod that left without this run's eviction.
-
-    It may land all the same.
-    """
+    """Decide for a pod that left without this run's eviction; its replacement may land all the same."""
     memory = facts.memory
     if facts.seen.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}:
         return _after_eviction(facts, timeouts, now)
@@ -93,7 +87,7 @@ def _before_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> St
 
 
 def _before_turn(facts: MoveFacts, step: Step) -> Step:
-    """Return the step, but ask later for a place that could not be held ahead: a quota may have room only then."""
+    """Return the step; a place that cannot be held ahead is asked for later, when a quota may have room for it."""
     memory = facts.memory
     if not isinstance(step, Finish):
         return Postpone("") if memory.place.postponed else step
@@ -117,10 +111,7 @@ def _given_up(facts: MoveFacts) -> Step | None:
 
 
 def _behind_siblings(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step | None:
-    """Return the step of a move that waits for its siblings.
-
-    None if it need not wait.
-    """
+    """Return the step of a move that waits for its siblings, None if it need not wait."""
     memory = facts.memory
     if facts.siblings_ready:
         return None
@@ -224,7 +215,7 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     is_settled = not unrecorded or memory.waits.lasts(Since.TAKEN, timeouts.gap_seconds, now)
     is_hopeless = trouble is not None and (trouble.has_ended or (trouble.is_final and memory.pod.was_ready))
     if replacement is not None and trouble is not None and is_hopeless:
-        return Finish(MoveState.FAILED, trouble.reason, troubled(replacement, trouble), release=unrecorded)
+        return Finish(MoveState.FAILED, trouble.reason, describe_trouble(replacement, trouble), release=unrecorded)
     has_arrived = replacement is not None and (replacement.ready or not memory.pod.was_ready)
     if replacement is not None and replacement.node and is_settled and has_arrived and not replacement.ending:
         return _landed(facts.target, replacement.node, memory.successor.ending or "")
@@ -242,7 +233,7 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 
 
 def _what_is_amiss(seen: Replacement | None) -> str:
-    """Return why a replacement is not Ready."""
+    """Return what a replacement lacks to be Ready, as a predicate of a sentence."""
     if seen is None:
         return "was not seen"
     if seen.node and seen.ending:
@@ -265,7 +256,7 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, message)
     if facts.seen.place in FREE and (end := pod_stays(facts, timeouts, now)) is not None:
         return end
-    # Nothing is made in the stead of a pod before that is gone, so only then a free place tells anything.
+    # Some controllers, such as a StatefulSet, replace a pod only once it is gone: a free place means nothing before.
     is_free = facts.seen.presence is Presence.GONE and facts.seen.place in FREE
     if is_free and not facts.others.replicas.awaiting_replacement:
         return _place_left_over(facts)
@@ -278,7 +269,7 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
 
 
 def _without_landing(facts: MoveFacts, reason: MoveReason, message: str, *, release: bool) -> Finish:
-    """Return the end of a move whose pod has left and lands nowhere; that of a pod that others deleted is skipped."""
+    """Return the end of a move whose pod has left and lands nowhere: skipped where others deleted the pod."""
     if facts.evicted:
         return Finish(MoveState.FAILED, reason, f"the pod was evicted, then {message}", release=release)
     text = f"the pod was deleted by others before its eviction, then {message}"
@@ -301,9 +292,9 @@ def _place_left_over(facts: MoveFacts) -> Step:
 
 
 def _landing_clock(facts: MoveFacts, timeouts: MoveTimeouts) -> tuple[float | None, float]:
-    """Return when the wait for a landing began and its length.
+    """Return when the wait for a landing began, and how many seconds it may last.
 
-    The length includes the pod's grace period until the pod is gone.
+    Until the pod is gone it includes the pod's grace period.
     """
     memory = facts.memory
     if facts.seen.presence is Presence.GONE and facts.gone_since is not None:

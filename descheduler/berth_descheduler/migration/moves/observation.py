@@ -215,7 +215,7 @@ def observe_others(
 ) -> OtherMoves:
     """Return what the other moves of the observed wave and the plan mean for a move.
 
-    With `holds_all` it waits for the places of all moves, not only of those off its source.
+    With `holds_all` the move waits for the places of all moves of its wave, not only of those off its source.
     """
     counter = observed_wave.replicas_by_owner[memory.replicas]
     return OtherMoves(
@@ -256,7 +256,7 @@ def _observe_move(memory: MoveMemory, observed: ObservedPlan, now: float, gap_se
 
 
 def _find_successor(memory: MoveMemory, reservation: Reservation | None, observed: ObservedPlan) -> Pod | None:
-    """Return the pod that took the place: the one that the Reservation names, or named before it was deleted."""
+    """Return the pod that took the place, and remember it: the one that the Reservation names, or named last."""
     if reservation is not None:
         created = reservation.metadata.creation_timestamp or ""
         if memory.place.created != created:
@@ -331,10 +331,7 @@ def _note_start(
 def _expire_before_horizon(
     memory: MoveMemory, observation: MoveObservation, observed: ObservedPlan, horizon: datetime | None
 ) -> MoveObservation:
-    """Count a free place that expires too soon as lost.
-
-    A place whose pod left stays as observed.
-    """
+    """Count a free place that expires too soon as lost, unless a pod was evicted for it."""
     if horizon is None or observation.place not in FREE or was_evicted(memory, observation):
         return observation
     expires_at = observed.reservations[memory.key].status.expires_at
@@ -357,7 +354,7 @@ def _presence(pod: Pod | None) -> Presence:
 def _place(
     memory: MoveMemory, reservation: Reservation | None, now: float, gap_seconds: float
 ) -> tuple[ReservationProgress, str]:
-    """Return the progress of the place, with a detail.
+    """Return the progress of the place, with a detail for people.
 
     A missing Reservation counts as deleted once it was seen or is long due.
     """
@@ -391,10 +388,7 @@ def _is_lost_to_others(reservation: Reservation | None) -> bool:
 
 
 def read_place(reservation: Reservation) -> tuple[ReservationProgress, str]:
-    """Return the progress of a one-slot Reservation's place.
-
-    With it come the Reservation's reason and message.
-    """
+    """Return the progress of a one-slot Reservation's place, with the Reservation's reason and message."""
     state = reservation.status.state
     detail = ": ".join(part for part in (state.reason, state.message) if part) if state else ""
     slot = _slot(reservation)
@@ -481,10 +475,7 @@ def _count(observed_wave: WaveObservation, memory: MoveMemory, observation: Move
 
 
 def _left_unbalanced(memory: MoveMemory, *, left: bool, claimed: bool) -> int:
-    """Return the balance of a finished move.
-
-    1: it used a sibling's place; -1: a sibling used its own.
-    """
+    """Return 1 for a finished move that used a sibling's place, -1 where a sibling used its own, else 0."""
     if left and not claimed and memory.status.state is MoveState.ELSEWHERE:
         return 1
     return -1 if claimed and not left else 0
@@ -493,9 +484,9 @@ def _left_unbalanced(memory: MoveMemory, *, left: bool, claimed: bool) -> int:
 def find_doubtful_nodes(
     wave: Sequence[MoveMemory], observed_wave: WaveObservation, now: float, gap_seconds: float
 ) -> frozenset[str]:
-    """Return the targets on which replacements have not been Ready for `gap_seconds`, and likewise the sources.
+    """Return the targets whose replacements have not been Ready for `gap_seconds`, and the sources whose pods stay.
 
-    A pod on its way out has its grace period before.
+    A source counts once its pod has been on its way out for its grace period and `gap_seconds` more.
     """
     nodes: set[str] = set()
     for memory in (memory for memory in wave if not memory.finished):

@@ -50,11 +50,11 @@ class MoveOrder:
     """The moves of one plan in groups, of which some are open."""
 
     def __init__(
-        self, moves: Sequence[MoveMemory], most: int, begun: Collection[str] = (), *, free: Collection[int] = ()
+        self, moves: Sequence[MoveMemory], max_open: int, begun: Collection[str] = (), *, free: Collection[int] = ()
     ) -> None:
-        """`begun` are the positions, as text, of moves of an interrupted run beside those whose status says so.
+        """`begun` holds positions, as text, of moves that an interrupted run began, beside those whose status says so.
 
-        `free` are those of moves whose places may be held ahead if all that they wait for are free as well.
+        `free` holds positions of moves whose places may be held ahead, if all that they wait for are free as well.
         """
         self._moves = moves
         self._after = _find_predecessors(moves)
@@ -62,7 +62,8 @@ class MoveOrder:
         chains = self._find_chains()
         self._note_ahead(free)
         sizes = Counter(memory.move.wave for memory in moves if not memory.finished)
-        self.most = most if any(memory.turn.ahead for memory in moves) else min(most, max(sizes.values(), default=0))
+        largest_wave = max(sizes.values(), default=0)
+        self.max_open = max_open if any(memory.turn.ahead for memory in moves) else min(max_open, largest_wave)
         """How many moves may be under way at once."""
 
         self._over: tuple[int, frozenset[int]] = (-1, frozenset())
@@ -80,13 +81,14 @@ class MoveOrder:
             group.chain = max(group.chain, chains[index])
             group.was_begun |= not memory.finished and (memory.status.state in _BEGUN or str(index) in begun)
         self.groups: Sequence[MoveGroup] = tuple(groups.values())
+        # The longest path first, the usual priority of list scheduling: what holds up most moves begins first.
         self._by_chain = sorted(self.groups, key=lambda group: -group.chain)
 
     @property
     def open_moves(self) -> list[MoveMemory]:
-        """Return the moves under way, with those that are over of the same controller and wave, in the plan's order.
+        """Return the moves under way and those of their controllers and waves that are over, in the plan's order.
 
-        What began together counts as one wave.
+        Moves that began together count as one wave.
         """
         opened_moves = [memory for group in self.groups if group.opened_at is not None for memory in group.moves]
         live = {(memory.turn.begins_with, memory.replicas) for memory in opened_moves if not memory.finished}
@@ -107,10 +109,7 @@ class MoveOrder:
         return min(waves, default=1)
 
     def ready(self) -> Iterator[MoveGroup]:
-        """Yield the groups that wait for nothing more, those with the longest chain of moves behind them first.
-
-        Before all others come those that an interrupted run began.
-        """
+        """Yield the groups that wait for nothing more: those that an interrupted run began, then by longest chain."""
         moves_over = self._moves_over()
         unopened_groups = [group for group in self._by_chain if group.opened_at is None]
         yield from (group for group in unopened_groups if group.was_begun)
@@ -125,12 +124,12 @@ class MoveOrder:
         chosen_groups: list[MoveGroup] = []
         moves_waiting = len(self.not_in_turn())
         for group in self.ready():
-            fits = beside + len(group.left) <= self.most or beside == moves_waiting
+            fits = beside + len(group.left) <= self.max_open or beside == moves_waiting
             if not fits and not group.was_begun:
                 return chosen_groups
             beside += len(group.left)
             chosen_groups.append(group)
-        return [*chosen_groups, *self._ahead_of(chosen_groups, self.most - beside)]
+        return [*chosen_groups, *self._ahead_of(chosen_groups, self.max_open - beside)]
 
     def _ahead_of(self, opened: Collection[MoveGroup], room: int) -> Iterator[MoveGroup]:
         """Yield the groups to begin together with those that they wait for, as many moves as there is room for."""
@@ -162,7 +161,7 @@ class MoveOrder:
         return frozenset(indices)
 
     def _find_chains(self) -> list[int]:
-        """Return for each move how many come one after the other from it on, itself included."""
+        """Return for each move the number of moves on the longest chain that begins with it."""
         chains = [1] * len(self._moves)
         for index in reversed(self._by_wave):
             for predecessor in self._after[index]:
@@ -229,10 +228,10 @@ class MoveOrder:
 
 
 def _find_predecessors(moves: Sequence[MoveMemory]) -> list[frozenset[int]]:
-    """Return for each move those that are over before it begins.
+    """Return for each move the positions of those that are over before it begins.
 
-    A plan that does not name them, or wrongly, has the moves of all lower waves in their place. Those of the same pod
-    and controller count whatever the plan says: the counts of places and of evicted pods are kept per wave.
+    Where the plan does not name them, or names impossible ones, these are the moves of all lower waves. Moves of the
+    same pod and controller count whatever the plan says: places and evicted pods are counted per wave.
     """
     by_key: dict[OwnerKey, dict[int, set[int]]] = {}
     for index, memory in enumerate(moves):
@@ -263,7 +262,7 @@ def _find_predecessors(moves: Sequence[MoveMemory]) -> list[frozenset[int]]:
 
 
 def find_free(moves: Sequence[MoveMemory], observed: ObservedPlan) -> frozenset[int]:
-    """Return the positions of moves whose pods are tied to no other pods by rules of their own, or have left."""
+    """Return the positions of moves whose pods have left, or have no rules of their own about other pods."""
     return frozenset(memory.index for memory in moves if _is_free(observed.pods.get(memory.move.pod_uid)))
 
 

@@ -10,7 +10,7 @@ from berth_core import Pod, read_timestamp
 
 
 def is_overdue(pod: Pod, now: datetime, end_seconds: float) -> bool:
-    """Return whether a pod is there so long after the end of its grace period."""
+    """Return whether a pod is still there `end_seconds` after the end of its grace period."""
     due = read_timestamp(pod.metadata.deletion_timestamp)
     return due is not None and now >= due + timedelta(seconds=end_seconds)
 

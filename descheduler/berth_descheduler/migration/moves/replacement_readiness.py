@@ -17,7 +17,8 @@ _MOST_RESTARTS: Final = 3
 """A container that has ended once more than this is not waited for, although the kubelet starts it again."""
 
 _IMAGE_SECONDS: Final = 45.0
-"""Three pulls, at 0, 10 and 30 seconds: a registry may fail once or twice."""
+"""Three pulls, at 0, 10 and 30 seconds (`imageBackOffPeriod` in pkg/kubelet/kubelet.go, doubled each time): a registry
+may fail once or twice."""
 
 _CONTAINER_SECONDS: Final = 30.0
 """What a container lacks, such as a Secret, may be made a moment later."""
@@ -26,7 +27,8 @@ _CRASH_SECONDS: Final = 60.0
 """A container whose restarts are not counted high enough is not waited for after so long in its back-off."""
 
 NODE_SECONDS: Final = 20.0
-"""A node is NotReady only after its kubelet was silent for most of a minute; more than this is no restart."""
+"""A node is NotReady only after its kubelet was silent for most of a minute (`--node-monitor-grace-period`); more than
+this is no restart."""
 
 _LONGEST_MESSAGE: Final = 400
 """Characters of a container's own message: it may have written kilobytes."""
@@ -64,14 +66,15 @@ _WAITING: Final[Mapping[str, tuple[MoveReason, float]]] = {
     "PreStartHookError": (MoveReason.RUN_CONTAINER_ERROR, _CONTAINER_SECONDS),
     "PostStartHookError": (MoveReason.RUN_CONTAINER_ERROR, _CONTAINER_SECONDS),
 }
-"""Why a container waits, as the kubelet writes it. `ContainerCreating` and `PodInitializing` are no trouble."""
+"""Why a container waits, as the kubelet writes it (pkg/kubelet/images/types.go, and kuberuntime_container.go in
+pkg/kubelet/kuberuntime). `ContainerCreating` and `PodInitializing` are no trouble."""
 
 _FINAL: Final = frozenset({MoveReason.ERR_IMAGE_NEVER_PULL, MoveReason.INVALID_IMAGE_NAME})
 
 _EVICTED: Final = frozenset({"Evicted", "Preempting"})
 
 _UNKNOWN: Final = "ContainerStatusUnknown"
-"""The kubelet writes it of containers that it never started."""
+"""The kubelet writes it of containers that the runtime does not know, such as those that never started."""
 
 
 def find_trouble(pod: Pod) -> Trouble | None:

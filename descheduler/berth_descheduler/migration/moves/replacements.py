@@ -60,7 +60,7 @@ def find_successors(
             observed_wave.observations[gone_move.index] = replace(observation, replacement=replacement)
 
 
-_COUNTING: Final = {resource.kind: resource for resource in (REPLICA_SETS, STATEFUL_SETS, REPLICATION_CONTROLLERS)}
+_WITH_REPLICAS: Final = {resource.kind: resource for resource in (REPLICA_SETS, STATEFUL_SETS, REPLICATION_CONTROLLERS)}
 """Controllers that say how many pods they want, by kind."""
 
 
@@ -68,8 +68,8 @@ class ControllerQuestions:
     """Asks controllers how many pods they want where nothing replaces a pod that is gone.
 
     Each is asked at once, and then once in `gap_seconds`. An answer counts at the look that follows it, together with
-    the pods that are there then: that no pods are wanted at once, and any other number only once the pod has been gone
-    for `gap_seconds`, for until then its replacement may be about to be made.
+    the pods that are there then. The answer 0 counts at once, any other only once the pod has been gone for
+    `gap_seconds`: until then its replacement may be about to be made.
     """
 
     def __init__(self, client: KubeClient, calls: BackgroundCalls, gap_seconds: float) -> None:
@@ -96,14 +96,14 @@ class ControllerQuestions:
         self._calls.make(lambda: wanted_pods(self._client, move), answered)
 
     def _makes_no_more(self, memory: MoveMemory, wanted: int | None, observed: ObservedPlan, now: float) -> bool:
-        """Return whether a controller that wants so many pods makes no other; None: that is not known."""
+        """Return whether a controller that wants `wanted` pods, None where that is not known, makes no other."""
         if not wanted:
             return wanted == 0
         is_late = memory.waits.lasts(Since.GONE, self._gap_seconds, now)
         return is_late and _count_settled(memory, observed) >= wanted
 
     def _unreplaced(self, wave: Sequence[MoveMemory], observed_wave: WaveObservation) -> dict[OwnerKey, MoveMemory]:
-        """Return the move of each controller whose pod has been gone for the longest, and whose place has none."""
+        """Return, for each controller, the move whose pod has been gone for the longest without a pod in its place."""
         unreplaced: dict[OwnerKey, MoveMemory] = {}
         for memory in sorted(wave, key=lambda memory: memory.waits.since(Since.GONE) or 0.0):
             if not memory.finished and observed_wave.observations[memory.index].is_unclaimed:
@@ -125,11 +125,11 @@ def _count_settled(memory: MoveMemory, observed: ObservedPlan) -> int:
 def wanted_pods(client: KubeClient, move: PlannedMove) -> int | None:
     """Return how many pods the controller of a move's pod wants, 0 if it is gone.
 
-    None where their number does not say whether the pod is made again: that is not known, a StatefulSet makes the very
-    pod again whatever others it has, and a rollout makes pods of another ReplicaSet, which may take the place as well.
+    None where that number is not known or does not say whether the pod is made again: a StatefulSet makes the very pod
+    again whatever others it has, and a rollout makes pods of another ReplicaSet, which may take the place as well.
     """
     owner = move.owner
-    resource = _COUNTING.get(owner.kind) if owner is not None else None
+    resource = _WITH_REPLICAS.get(owner.kind) if owner is not None else None
     if owner is None or resource is None or api_group(owner.api_version) != resource.group:
         return None
     try:

@@ -122,7 +122,7 @@ def _try_replacement(trial: ReplacementTrial, raw_pod: dict[str, Any], body: dic
 
 
 def _is_preemptable(client: KubeClient, raw_pod: dict[str, Any]) -> bool:
-    """Return whether a pod or its group says so; the group is read only where the pod does not."""
+    """Return whether a pod or its group is marked as preemptable; the group is read only where the pod is not."""
     with suppress(BerthError, msgspec.ValidationError):
         pod = convert(raw_pod, Pod)
         if is_preemptable(pod, ()):

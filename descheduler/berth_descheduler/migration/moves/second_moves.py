@@ -10,10 +10,7 @@ from berth_descheduler.migration.plans.watch import ObservedPlan
 
 
 def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
-    """Return, for each second move, the pod's earlier move.
-
-    Both are positions.
-    """
+    """Return the position of a pod's earlier move by the position of each further one."""
     last_index: dict[tuple[str, str], int] = {}
     earlier: dict[int, int] = {}
     for index, move in enumerate(moves):
@@ -43,7 +40,7 @@ def retarget(memory: MoveMemory, earlier: MoveStatus, plan: str, observed: Obser
 
 
 def note_landed(memory: MoveMemory, later: MoveMemory, plan: str, observed: ObservedPlan) -> None:
-    """End a move of an interrupted run whose pod a later move has gone on with: it had landed, recorded or not."""
+    """End a move of an interrupted run whose pod a later move has gone on with: the pod had landed, recorded or not."""
     begun_reservation = _reservation_of(later, observed)
     if not begun_reservation or memory.finished:
         return

@@ -12,10 +12,9 @@ from berth_descheduler.migration.plans.watch import ObservedPlan
 _PAUSE_SECONDS: Final = 0.2
 """Between two counts of the controllers' pods: each count reads all of them."""
 
-_AFTER_EVICTION = {
-    *(MoveReason.REPLACEMENT_TIMEOUT, MoveReason.POD_STAYS),
-    *(MoveReason.INTERRUPTED, MoveReason.ABORTED),
-}
+_AFTER_EVICTION: Final = frozenset(
+    {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.POD_STAYS, MoveReason.INTERRUPTED, MoveReason.ABORTED}
+)
 
 
 class ReplicaTracker:
@@ -32,7 +31,7 @@ class ReplicaTracker:
     def unready(self, under_way: Iterable[MoveMemory], observed: ObservedPlan, now: float) -> frozenset[OwnerKey]:
         """Return the controllers that moves under way wait for.
 
-        Counts anew when a controller comes to its next wave, and at intervals.
+        They are counted anew when a controller comes to its next wave, and at intervals.
         """
         live = (memory for memory in under_way if not memory.finished)
         waves = {memory.replicas: memory.move.wave for memory in sorted(live, key=lambda memory: -memory.move.wave)}
@@ -46,10 +45,9 @@ class ReplicaTracker:
 def find_unready(
     earlier: Iterable[MoveMemory], observed: ObservedPlan, *, since: str, known: Collection[str]
 ) -> frozenset[OwnerKey]:
-    """Return the controllers with too few Ready replacements.
+    """Return the controllers with fewer Ready replacements than Ready pods that the earlier moves evicted.
 
-    Too few are fewer than the Ready pods that the earlier moves evicted. A replacement was created after `since` (RFC
-    3339) and its uid was not known when the run began.
+    A replacement was created after `since` (RFC 3339), and its uid was not known when the run began.
     """
     taken = Counter(memory.replicas for memory in earlier if memory.pod.was_ready and _was_evicted_earlier(memory))
     if not taken:

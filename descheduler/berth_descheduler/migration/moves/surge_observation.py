@@ -37,9 +37,9 @@ def note_release(
 
     A restarted run knows the pod by its label, and so does one whose request got no answer; the waits begin anew.
     `others` are the uids of pods that have places of the plan: those beside its own are replacements of siblings. None
-    of them is misplaced, with or without the label of the hand-over: the operator takes that off once the pod runs.
-    Nor is any other pod while the one lives that has the move's place or is on its way there: its controller makes pods
-    for other reasons as well, as when it is scaled up or a sibling is deleted.
+    of them is misplaced, with or without the label of the hand-over, which the operator takes off once the pod runs.
+    Nor is any other pod misplaced while a pod lives that has the move's place or is on its way there: the controller
+    makes pods for other reasons as well, as when it is scaled up or a sibling is deleted.
     """
     pod = observed.pods.get(memory.move.pod_uid)
     if not memory.surge.released and memory.surge.wanted and pod is not None and is_released(pod):

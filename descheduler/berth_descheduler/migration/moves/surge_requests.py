@@ -44,7 +44,7 @@ from berth_kube import (
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAnswer:
-    """The answer to the request to let a pod go; with neither of the three it is tried again."""
+    """The answer to the request to let a pod go; without a release, a reason or a refusal it is tried again."""
 
     released: bool = False
     min_ready_seconds: float = 0.0
@@ -64,7 +64,7 @@ def release(
     rules: PreEvictionCheck,
     eligibility: SurgeEligibility,
 ) -> ReleaseAnswer:
-    """Have the ReplicaSet let the planned pod go, after all that an eviction asks."""
+    """Have the ReplicaSet let the planned pod go, after the same questions as before an eviction."""
     if operator_problem := operator.problem():
         return ReleaseAnswer(detail=operator_problem)
     try:
@@ -128,7 +128,7 @@ def _released(released_pod: Mapping[str, Any]) -> ReleaseAnswer:
 
 
 def note_of(pod: Pod) -> Note:
-    """Return what the annotation of a released pod says."""
+    """Return the note that the annotation of a released pod holds."""
     return Note.read(pod.metadata.annotations)
 
 
@@ -174,7 +174,7 @@ def _as_before(raw_pod: dict[str, Any], move: PlannedMove) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ReturnAnswer:
-    """The answer to taking a released pod back; with neither it is tried again."""
+    """The answer to taking a released pod back, which is tried again until it is returned or ownerless."""
 
     returned: bool = False
     ownerless: bool = False

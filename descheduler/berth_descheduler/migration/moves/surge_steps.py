@@ -1,7 +1,7 @@
 """Decides the next step of a pod that its ReplicaSet has let go.
 
 The pod runs on until its replacement is available. Whatever goes wrong before, it is taken back, and nothing has
-happened.
+happened to it.
 """
 
 from dataclasses import replace
@@ -10,11 +10,11 @@ from berth_core import MoveReason, MoveState
 from berth_descheduler.migration.moves.facts import MoveFacts, Presence, ReservationProgress
 from berth_descheduler.migration.moves.given_up import (
     blocked_for_long,
+    describe_trouble,
     is_overdue,
     joined,
     readiness_detail,
     refused,
-    troubled,
 )
 from berth_descheduler.migration.moves.memory import Eviction, Since
 from berth_descheduler.migration.moves.start_limits import start_limit
@@ -70,7 +70,7 @@ def _why_taken_back(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Fin
         and trouble is not None
         and memory.waits.lasts(Since.TROUBLED, trouble.patience_seconds, now)
     ):
-        return _taken_back(troubled(replacement, trouble), trouble.reason)
+        return _taken_back(describe_trouble(replacement, trouble), trouble.reason)
     if why_changed := _changed_by_others(facts, timeouts, now):
         return Finish(MoveState.SKIPPED, MoveReason.TAKEN_BACK, why_changed, release=True)
     if why_amiss := _amiss_with_place(facts, timeouts, now):
@@ -91,7 +91,7 @@ def _taken_back(message: str, reason: MoveReason = MoveReason.TAKEN_BACK) -> Fin
 
 
 def _changed_by_others(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> str:
-    """Return what others have changed so that the pod does not move, "" for nothing: that is no failure of the move."""
+    """Return what others have changed so that the pod does not move, "" for nothing; the move has then not failed."""
     memory = facts.memory
     if facts.seen.place is ReservationProgress.LOST and facts.seen.is_lost_to_others:
         return joined("its place was lost", facts.seen.place_detail)
@@ -103,7 +103,7 @@ def _changed_by_others(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> 
 
 
 def _amiss_with_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> str:
-    """Return why no replacement gets the place, or another than planned; "" if one may."""
+    """Return why no replacement gets the place, or gets another one, "" while one may get it."""
     memory = facts.memory
     surge, replacement = memory.surge, facts.seen.replacement
     if facts.seen.place in {ReservationProgress.NOT_CREATED, ReservationProgress.LOST}:

@@ -13,10 +13,10 @@ from berth_descheduler.outcome import Whereabouts
 def find_unplaced(
     moves: Sequence[MoveMemory], observed: ObservedPlan, *, since: str, moved_again: Collection[int] = ()
 ) -> Mapping[int, Whereabouts]:
-    """Return the positions of moves whose pods have left and do not run now: in their stead a pod is pending, or none.
+    """Return the positions of moves whose pods have left and do not run now: in their stead one is pending, or none is.
 
-    What controllers have made `since` (RFC 3339) and no move names stands for pods that landed nowhere. Of moves whose
-    pods the plan has `moved_again`, only the later one counts.
+    Pods that controllers have made `since` (RFC 3339) and that no move names stand for those that landed nowhere. Of
+    moves whose pods the plan has `moved_again`, only the later one counts.
     """
     pods_by_name = {(pod.metadata.namespace, pod.metadata.name): pod for pod in observed.pods.values()}
     named = {(memory.move.namespace, memory.status.replacement) for memory in moves}
@@ -26,7 +26,7 @@ def find_unplaced(
         is_new = pod.metadata.uid not in planned_uids and (pod.metadata.creation_timestamp or "") >= since
         if is_new and _is_there(pod) and (pod.metadata.namespace, pod.metadata.name) not in named:
             unnamed_pods[owner_key(pod)].append(pod)
-    for pods in unnamed_pods.values():  # those with a node are taken first
+    for pods in unnamed_pods.values():  # the last is taken first: one with a node
         pods.sort(key=lambda pod: (bool(pod.spec.node_name), pod.key))
     unplaced: dict[int, Whereabouts] = {}
     for memory in moves:

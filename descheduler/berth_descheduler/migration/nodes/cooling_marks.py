@@ -1,4 +1,4 @@
-"""The mark of nodes in cool-down: other deschedulers leave nodes alone that a plan has just moved pods off or onto.
+"""Marks the nodes that a plan has just moved pods off or onto, so that other deschedulers leave them alone for a while.
 
 All facts are on the node, so any process can remove any mark in time.
 """
@@ -34,38 +34,32 @@ _TRUE = "true"
 def mark_moved(
     client: KubeClient, clock: Clock, *, sources: Iterable[str], targets: Iterable[str], cool_down: timedelta
 ) -> tuple[str, ...]:
-    """Record on nodes that pods were moved off or onto them.
-
-    Returns the nodes written; failures are only logged.
-    """
+    """Record on nodes that pods were moved off or onto them, and return those written; failures are only logged."""
     source_nodes, target_nodes = frozenset(sources), frozenset(targets)
-    noted_nodes = []
+    marked_nodes = []
     for node in sorted(source_nodes | target_nodes):
-        note = partial(_moved, now=clock.now(), cool_down=cool_down, is_source=node in source_nodes)
+        build_patch = partial(_build_mark, now=clock.now(), cool_down=cool_down, is_source=node in source_nodes)
         try:
             if cool_down:
-                change_node(client, node, note)
+                change_node(client, node, build_patch)
             else:  # the patch does not depend on what is on the node
-                client.merge_patch(NODES, node, note({}))
+                client.merge_patch(NODES, node, build_patch({}))
         except BerthError as error:
             _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
             continue
-        noted_nodes.append(node)
-    return tuple(noted_nodes)
+        marked_nodes.append(node)
+    return tuple(marked_nodes)
 
 
 def sweep_cooling_nodes(client: KubeClient, clock: Clock, nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Unmark those of the nodes whose cool-down is over; return them.
-
-    The next sweep retries what fails.
-    """
+    """Unmark the nodes whose cool-down is over, and return those written; the next sweep retries what fails."""
     changed_nodes = []
     for node in nodes:
         node_name = node.metadata.name
         if not _is_rested(node.metadata.labels, node.metadata.annotations, clock.now()):
             continue
         try:
-            if change_node(client, node_name, lambda raw_node: _rested(raw_node, clock.now())):
+            if change_node(client, node_name, lambda raw_node: _build_unmark(raw_node, clock.now())):
                 changed_nodes.append(node_name)
         except NotFoundError:
             continue
@@ -75,18 +69,12 @@ def sweep_cooling_nodes(client: KubeClient, clock: Clock, nodes: Iterable[Node])
 
 
 def cooling_until(annotations: Mapping[str, str]) -> datetime | None:
-    """Return the end of a node's cool-down by its annotations.
-
-    None without a readable one.
-    """
+    """Return the end of a node's cool-down by its annotations, None without a readable one."""
     return read_timestamp(annotations.get(COOLING_UNTIL_ANNOTATION))
 
 
-def _moved(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_source: bool) -> dict[str, Any]:
-    """Return the patch that begins a node's cool-down.
-
-    A cool-down that lasts longer stays.
-    """
+def _build_mark(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_source: bool) -> dict[str, Any]:
+    """Return the patch that begins a node's cool-down, or prolongs one; it shortens none."""
     timestamp = format_timestamp(now)
     annotations = {LAST_MOVED_ANNOTATION: timestamp, **({LAST_DEFRAGMENTED_ANNOTATION: timestamp} if is_source else {})}
     if not cool_down:
@@ -96,11 +84,8 @@ def _moved(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_so
     return {"metadata": {"annotations": annotations, "labels": {COOLING_LABEL: _TRUE}}}
 
 
-def _rested(raw: Mapping[str, Any], now: datetime) -> dict[str, Any] | None:
-    """Return the patch that removes a node's mark.
-
-    None during its cool-down or without a mark.
-    """
+def _build_unmark(raw: Mapping[str, Any], now: datetime) -> dict[str, Any] | None:
+    """Return the patch that removes a node's mark, None during its cool-down or without a mark."""
     metadata = raw["metadata"]
     if not _is_rested(metadata.get("labels") or {}, metadata.get("annotations") or {}, now):
         return None

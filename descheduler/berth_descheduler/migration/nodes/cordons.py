@@ -1,4 +1,4 @@
-"""A drain cordons nodes as `kubectl cordon` does, and takes that back only where it was its own."""
+"""Cordons nodes for a drain as `kubectl cordon` does, and takes back only what the drain itself did."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -15,24 +15,18 @@ _LOG = structlog.get_logger(__name__)
 
 
 def cordon_nodes(client: KubeClient, nodes: Iterable[str]) -> Iterator[str]:
-    """Close nodes to new pods, and yield those that were open.
-
-    Raises `BerthError` for the first that cannot be closed.
-    """
+    """Cordon nodes, and yield those that were open; raises `BerthError` for the first that cannot be cordoned."""
     for node in nodes:
-        if change_node(client, node, partial(_cordoned, closed=True)):
+        if change_node(client, node, partial(_build_cordon, closed=True)):
             yield node
 
 
 def uncordon_nodes(client: KubeClient, nodes: Iterable[str]) -> tuple[str, ...]:
-    """Open nodes again; return those where that failed.
-
-    Skips a node that is gone.
-    """
+    """Uncordon nodes, and return those where that failed; a node that is gone is skipped."""
     failed_nodes = []
     for node in nodes:
         try:
-            change_node(client, node, partial(_cordoned, closed=False))
+            change_node(client, node, partial(_build_cordon, closed=False))
         except NotFoundError:
             continue
         except BerthError as error:
@@ -41,7 +35,7 @@ def uncordon_nodes(client: KubeClient, nodes: Iterable[str]) -> tuple[str, ...]:
     return tuple(failed_nodes)
 
 
-def _cordoned(raw: Mapping[str, Any], *, closed: bool) -> dict[str, Any] | None:
+def _build_cordon(raw: Mapping[str, Any], *, closed: bool) -> dict[str, Any] | None:
     if bool(raw["spec"].get("unschedulable")) is closed:
         return None
     return {"metadata": {}, "spec": {"unschedulable": closed or None}}

@@ -109,7 +109,7 @@ def why_they_stay(client: KubeClient, stuck: Collection[Pod]) -> dict[str, str]:
 def note_stuck(
     client: KubeClient, moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus], stuck: Collection[Pod]
 ) -> tuple[MoveStatus, ...]:
-    """Return the moves' statuses, those that ended well with the reason why their pods have not ended."""
+    """Return the moves' statuses; where a move succeeded but its pod has not ended, the status says why."""
     pods = {pod.metadata.uid: pod for pod in stuck}
     reasons = why_they_stay(client, stuck)
 
@@ -131,10 +131,10 @@ def settle_freed_nodes(
     end_seconds: float,
     wanted: Wanted | None = None,
 ) -> tuple[str, ...]:
-    """Mark the nodes that have become free since their plans ended, and record that; return them.
+    """Mark the nodes that have become free since their plans ended, record that, and return them.
 
-    A node is given up that others use by now, or whose pods have not ended in time. `wanted` says what a node should
-    carry now; without it that is what the run that freed it wanted. The next sweep retries what fails.
+    A node that others use by now, or whose pods have not ended in time, is given up. `wanted` returns what a node
+    should carry now; without it that is what the run that freed it wanted. The next sweep retries what fails.
     """
     freed_nodes: list[str] = []
     for plan in plans:
@@ -161,7 +161,7 @@ def _settle(
     sources_left = read_sources(client, moves, now=clock.now(), end_seconds=end_seconds)
     if sources_left.freeing == achieved.freeing_nodes and len(sources_left.ending) == achieved.ending_pods:
         return ()
-    marks_to_carry = _carried(plan, wanted)
+    marks_to_carry = _marks_to_carry(plan, wanted)
     if sources_left.freed and marks_to_carry is not None:
         mark_freed(client, clock, sources_left.freed, Freeing(plan.metadata.name, plan.spec.policy, marks_to_carry))
     # The record comes after the marks: a process that ends between them leaves the record as it was.
@@ -175,8 +175,8 @@ def _settle(
     return sources_left.freed
 
 
-def _carried(plan: MigrationPlan, wanted: Wanted | None) -> FreedNodes | None:
-    """Return what the plan's run wanted freed nodes to carry and is wanted still; None for nothing."""
+def _marks_to_carry(plan: MigrationPlan, wanted: Wanted | None) -> FreedNodes | None:
+    """Return the marks that the plan's run wanted on freed nodes and that are still wanted; None for none at all."""
     marks = plan.status.freed_marks
     if marks is None:
         return None
@@ -190,7 +190,7 @@ def _carried(plan: MigrationPlan, wanted: Wanted | None) -> FreedNodes | None:
 
 
 def marks_of(carries: FreedNodes) -> FreedMarks | None:
-    """Return what a plan's status records of what its freed nodes carry."""
+    """Return the freed nodes' marks as a plan's status records them, None where they carry nothing."""
     return None if carries.nothing else FreedMarks(taint=carries.taint, annotations=dict(carries.annotations))
 
 

@@ -63,7 +63,7 @@ def mark_freed(client: KubeClient, clock: Clock, nodes: Iterable[str], freeing: 
     marked_nodes = []
     for node in nodes if not freeing.carries.nothing else ():
         try:
-            change_node(client, node, lambda raw_node: _marked(raw_node, freeing, format_timestamp(clock.now())))
+            change_node(client, node, lambda raw_node: _build_mark(raw_node, freeing, format_timestamp(clock.now())))
         except NotFoundError:
             continue
         except BerthError as error:
@@ -78,9 +78,9 @@ class PodWhereabouts(Protocol):
     """Where pods are."""
 
     def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
-        """Return those of the nodes that a pod is on, DaemonSet and mirror pods aside; raises a `KubeError`.
+        """Return those of `nodes` that have a pod, DaemonSet and mirror pods aside; raises a `KubeError`.
 
-        Without nodes, what is kept up for the answers may end.
+        Is also asked with no nodes: a watch that answers may then end.
         """
         ...
 
@@ -100,7 +100,7 @@ class ReadWhereabouts(PodWhereabouts):
         return frozenset(pod.spec.node_name for pod in pods if not is_free((pod,)))
 
     def may_pods_wait(self) -> bool:
-        return True  # who asks reads them next
+        return True  # not known: the caller reads the pending pods next
 
 
 def sweep_freed_nodes(
@@ -110,7 +110,7 @@ def sweep_freed_nodes(
     wanted: Wanted | None = None,
     whereabouts: PodWhereabouts | None = None,
 ) -> tuple[str, ...]:
-    """Remove outdated marks of those of the nodes that were freed; return the changed nodes.
+    """Remove outdated marks from freed nodes; return the changed nodes.
 
     A mark goes when its node is needed, or when it is no longer wanted. A node is needed when a pod is on it, DaemonSet
     and mirror pods aside, or when a pending pod would go there. Without marks this costs nothing, and without a pending
@@ -118,7 +118,7 @@ def sweep_freed_nodes(
     """
     whereabouts = whereabouts or ReadWhereabouts(client)
     marked_nodes = {node.metadata.name: node for node in nodes if is_marked_as_freed(node)}
-    needed_nodes = whereabouts.nodes_in_use(marked_nodes)  # asked without marks, too: a watch ends with them
+    needed_nodes = whereabouts.nodes_in_use(marked_nodes)  # asked without marks, too: a watch then ends
     if not marked_nodes:
         return ()
     if whereabouts.may_pods_wait():
@@ -127,7 +127,7 @@ def sweep_freed_nodes(
     for node_name, node in sorted(marked_nodes.items()):
         mark = read_mark(node.metadata.annotations)
         marks_to_keep = FreedNodes() if mark is None or node_name in needed_nodes else _kept(node, mark, wanted)
-        if _stripped(_as_raw(node), marks_to_keep) is not None and _sweep_one(client, node_name, marks_to_keep):
+        if _build_removal(_as_raw(node), marks_to_keep) is not None and _sweep_node(client, node_name, marks_to_keep):
             changed_nodes.append(node_name)
     return tuple(changed_nodes)
 
@@ -150,13 +150,10 @@ def _kept(node: Node, mark: FreedMark, wanted: Wanted | None) -> FreedNodes:
     return FreedNodes(taint=is_tainted and now.taint, annotations=annotations)
 
 
-def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
-    """Remove from a node what it does not keep.
-
-    Returns whether anything was written.
-    """
+def _sweep_node(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
+    """Remove from a node what it does not keep, and return whether anything was written."""
     try:
-        is_changed = change_node(client, name, lambda raw_node: _stripped(raw_node, keeps))
+        is_changed = change_node(client, name, lambda raw_node: _build_removal(raw_node, keeps))
     except NotFoundError:
         return False
     except BerthError as error:
@@ -168,7 +165,7 @@ def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
 
 
 def _as_raw(node: Node) -> RawNode:
-    """Return of a node that was read what decides about its mark."""
+    """Return the part of a node that its mark depends on, as the API has it."""
     annotations, taints = node.metadata.annotations, node.spec.taints
     return {"metadata": {"annotations": annotations}, "spec": {"taints": list(map(msgspec.to_builtins, taints))}}
 
@@ -205,11 +202,8 @@ def _without_neighbours(pod: Pod) -> Pod:
     )
 
 
-def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
-    """Return the patch that marks a node.
-
-    Existing annotations of others stay theirs.
-    """
+def _build_mark(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
+    """Return the patch that marks a node; annotations that others have set stay theirs."""
     present_annotations = raw["metadata"].get("annotations") or {}
     our_annotations = _annotations_of(present_annotations)
     annotations = {
@@ -225,11 +219,8 @@ def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
     return {"metadata": {"annotations": notes}, "spec": {"taints": taints or None}}
 
 
-def _stripped(raw: RawNode, keeps: FreedNodes) -> dict[str, Any] | None:
-    """Return the patch that leaves only what a node keeps.
-
-    None if nothing changes.
-    """
+def _build_removal(raw: RawNode, keeps: FreedNodes) -> dict[str, Any] | None:
+    """Return the patch that leaves only what a node keeps, None if nothing changes."""
     present_annotations = raw["metadata"].get("annotations") or {}
     our_annotations = _annotations_of(present_annotations)
     notes: dict[str, str | None] = {
@@ -251,7 +242,7 @@ def _taints_of_others(raw: RawNode) -> list[dict[str, Any]]:
     return [taint for taint in raw["spec"].get("taints") or [] if taint["key"] != FREED_TAINT]
 
 
-def _annotations_of(there: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the annotations that came with the mark, by the mark itself."""
-    mark = read_mark(there)
+def _annotations_of(node_annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the annotations that came with the mark, as the mark itself lists them."""
+    mark = read_mark(node_annotations)
     return {} if mark is None else mark.annotations

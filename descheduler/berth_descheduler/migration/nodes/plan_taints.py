@@ -52,10 +52,7 @@ def nodes_of_ended_rooms(plan: MigrationPlan) -> tuple[str, ...]:
 
 
 def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = DRAINING_TAINT) -> None:
-    """Taint a plan's nodes to keep new pods off them.
-
-    `key` is one of the plan's taints. Skips a node that is gone.
-    """
+    """Put `key`, one of the plan taints, on nodes to keep new pods off them; a node that is gone is skipped."""
     for node in nodes:
         taint_value = room_taint_value(plan, node) if key == ROOM_TAINT else plan
         try:
@@ -66,10 +63,7 @@ def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = 
 
 
 def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple[str, ...]:
-    """Remove taints of plans; return the nodes where that failed.
-
-    Without keys, removes all taints of plans.
-    """
+    """Remove the plan taints of these keys, or all plan taints, from nodes; return the nodes where that failed."""
     failed_nodes = []
     for node in nodes:
         try:

@@ -1,4 +1,4 @@
-"""Asks whether a target will end the pod that comes to it: right before an eviction, and before a move has landed."""
+"""Whether a target will soon end the pod that comes to it: asked before an eviction, and before a move has landed."""
 
 from berth_core import Node, PodSpec
 from berth_core.selectors import ending_taint
@@ -9,7 +9,7 @@ from berth_kube import NODES, ListSource, NotFoundError
 def why_target_ends_pod(source: ListSource, target: str, spec: PodSpec) -> str:
     """Return why a pod would not stay on a node, "" if it would; raises `BerthError` where that is not known.
 
-    A node that is about to go takes pods that tolerate its taints, and is not Ready for long enough to have them Ready.
+    A node that is about to go still takes pods that tolerate its taints, but does not stay until they are Ready.
     """
     try:
         node = source.get(NODES, target, type=Node)

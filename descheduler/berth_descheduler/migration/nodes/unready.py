@@ -17,7 +17,7 @@ class NodeQuestions:
         self._problems: dict[str, str] = {}
 
     def ask(self, names: Collection[str], now: float) -> None:
-        """Ask about nodes that matter now; what is known of others is forgotten."""
+        """Ask about the nodes that matter now, and forget what is known of others."""
         self._asked_at = {
             known_node: asked_at for known_node, asked_at in self._asked_at.items() if known_node in names
         }

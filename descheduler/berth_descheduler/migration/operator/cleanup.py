@@ -92,10 +92,7 @@ def _unguard(client: KubeClient, node: str) -> bool:
 
 
 def is_past(deadline: str, now: datetime, stale_seconds: float) -> bool:
-    """Return whether a guard's deadline is long past.
-
-    The deadline is in unix seconds; an unreadable one counts as past.
-    """
+    """Return whether a guard's deadline, in unix seconds, is long past; an unreadable one counts as past."""
     seconds = read_whole_number(deadline, most=LATEST_UNIX_SECONDS)
     return seconds is None or now.timestamp() > seconds + stale_seconds
 
@@ -126,10 +123,7 @@ def _full_time_seconds(*, is_tried: bool) -> float:
 
 
 class StaleOperatorCleanup:
-    """Cleans up after a silent operator, in a thread.
-
-    Use it as a context manager.
-    """
+    """Cleans up after a silent operator, in a thread; a context manager."""
 
     def __init__(self, client: KubeClient, clock: Clock, namespace: str, *, every: float, stale: float) -> None:
         self._client = client
@@ -160,10 +154,7 @@ class StaleOperatorCleanup:
                 _LOG.warning(telemetry.WATCHDOG_FAILED, **{telemetry.KEY_ERROR: str(error)})
 
     def look(self) -> int:
-        """Read the Lease and remove what a silent operator left.
-
-        Returns how many gates and guards it removed.
-        """
+        """Read the Lease, remove what a silent operator left, and return how many gates and guards that were."""
         now = self._clock.monotonic()
         step, self._looked_at = min(now - self._looked_at, _LONGEST_STEP_LOOKS * self._every_seconds), now
         lease_before, self._lease = self._lease, self._read_lease()
@@ -189,10 +180,7 @@ class StaleOperatorCleanup:
         return sum(_ungate(self._client, pod) for pod, age in ages if age.total_seconds() > self._stale_seconds)
 
     def _nodes_to_keep(self, pods: Iterable[RawPod], step_seconds: float) -> set[str]:
-        """Return the nodes of slots whose pods need more scheduling time.
-
-        A scheduler has not had enough time for them.
-        """
+        """Return the nodes of slots whose pods have not yet had their full time with a scheduler."""
         nodes = {(pod["metadata"]["uid"], _is_tried(pod)): _node_of_slot(pod) for pod in pods if _is_waiting(pod)}
         waited_seconds, self._waiting = self._waiting, {}
         for pod_key in nodes:
@@ -214,10 +202,7 @@ class StaleOperatorCleanup:
 
 
 def clean_up_after_operator(client: KubeClient, clock: Clock, settings: CycleSettings) -> StaleOperatorCleanup:
-    """Return the cleanup for the operator in Berth's namespace.
-
-    Its interval comes from the settings.
-    """
+    """Return the cleanup for the operator in Berth's namespace, at the interval of the settings."""
     execution = settings.execution
     return StaleOperatorCleanup(
         client,

@@ -20,7 +20,8 @@ from berth_core import (
 from berth_kube import LEASES, KubeClient, Lease, LeaseSpec, NotFoundError
 
 _ALIVE_SHARE: Final = 3.75 / OPERATOR_RENEWALS
-"""Of the Lease's duration: two renewals may be missed, and the next be late."""
+"""The share of a Lease's duration after which the operator counts as silent: two renewals may be missed, and the next
+be late."""
 
 _LOOK_SECONDS: Final = 0.2
 """Evictions closer together than this share one read of the Lease."""
@@ -45,10 +46,7 @@ class OperatorLiveness:
         self._failure = ""
 
     def problem(self) -> str:
-        """Return why no pod may be evicted now.
-
-        "" if the operator is alive.
-        """
+        """Return why no pod may be evicted now, "" if the operator is alive and proves the hand-over path."""
         with self._lock:
             now = self._clock.monotonic()
             if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:

@@ -32,10 +32,7 @@ _LOG = structlog.get_logger(__name__)
 def abort_plan(
     client: KubeClient, plan: MigrationPlan, clock: Clock, message: str, phase: PlanPhase = PlanPhase.ABORTED
 ) -> None:
-    """End a plan without further moves.
-
-    Releases its places, then writes its status.
-    """
+    """End a plan without further moves: release its places, then write its status."""
     release_reservations(client, plan.metadata.name)
     bind_plan(client, plan)
     status = replace(
@@ -57,10 +54,7 @@ def abort_plan(
 
 
 def release_reservations(client: KubeClient, plan: str) -> None:
-    """Delete a plan's Reservations that still hold capacity.
-
-    Where that fails, they expire by their TTL.
-    """
+    """Delete a plan's Reservations that still hold capacity; where that fails, they expire by their TTL."""
     if len(plan) > LONGEST_LABEL_VALUE:
         return  # it has none: its name is the value of their label
     for reservation in map(Reservation.read, client.list(RESERVATIONS, label_selector=f"{PLAN_LABEL}={plan}").items):
@@ -78,8 +72,8 @@ def release_reservations(client: KubeClient, plan: str) -> None:
 def _aborted(client: KubeClient, plan: MigrationPlan, move: PlannedMove, status: MoveStatus) -> MoveStatus:
     """Return the final status of a move in an aborted plan.
 
-    An evicted pod was not seen to land, so its move failed. So did one whose eviction may have been asked for, if its
-    pod has left.
+    The move of an evicted pod has failed, as the pod was not seen to land; so has one whose eviction may have been
+    asked for and whose pod has left.
     """
     if status.state.terminal:
         return status

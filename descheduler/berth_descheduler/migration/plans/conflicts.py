@@ -21,7 +21,7 @@ def refuse_approval(plan: MigrationPlan) -> None:
 
 
 def refuse_abort(plan: MigrationPlan) -> None:
-    """Raise `PlanStateError` for a plan that is over: nothing of it can be decided any more."""
+    """Raise `PlanStateError` for a plan that is over, about which nothing can be decided any more."""
     if plan.phase.terminal:
         raise PlanStateError(f"plan {plan.metadata.name} is over: it is {plan.phase.value}")
 

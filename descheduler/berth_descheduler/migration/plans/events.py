@@ -55,7 +55,7 @@ def announce(
 def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: PlannedMove) -> None:
     """Record an event on an evicted pod and on its controller.
 
-    It names the source, the target or why there is none, and the plan.
+    It names the plan, the source, and the target or why there is none.
     """
     pod = ObjectReference(api_version="v1", kind="Pod", namespace=move.namespace, name=move.pod, uid=move.pod_uid)
     regarded = [(pod, "evicted")]

@@ -93,9 +93,9 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
 
 
 def _skip_before(context: PlanContext, plan: MigrationPlan) -> dict[int, MoveStatus]:
-    """Return the statuses of the moves that do not begin.
+    """Return the statuses of the moves that do not begin: the invalid ones, or all while pods wait.
 
-    These are the invalid moves, or all while pods wait. Raises `LeaseLostError`.
+    Raises `LeaseLostError`.
     """
     ahead = dict(enumerate(plan.spec.moves))
     validator = WaveValidator(
@@ -152,7 +152,7 @@ def _execute(
 
 
 def _may_replan(context: PlanContext, plan: MigrationPlan) -> bool:
-    """Return whether the run plans again what a plan could not do; rooms are asked for once."""
+    """Return whether the run plans again what a plan could not do; room is asked for only once."""
     frees_nodes = goal_of(plan.spec.objective).frees_nodes
     return context.settings.max_replans > 0 and frees_nodes and not plan.spec.rooms
 
@@ -194,7 +194,7 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
 
 
 def _await_sources(context: PlanContext, plan: MigrationPlan, execution: Execution) -> Sources:
-    """Wait a while for the pods on their way out, where their nodes become free and nothing ends the run."""
+    """Wait a while for the pods on their way out, where nodes become free by that and nothing ends the run."""
     waits = goal_of(plan.spec.objective).frees_nodes and not _is_interrupted(execution)
     return await_sources(
         context.client,
@@ -206,15 +206,12 @@ def _await_sources(context: PlanContext, plan: MigrationPlan, execution: Executi
 
 
 def _is_interrupted(execution: Execution) -> bool:
-    """Return whether a plan was stopped from outside, or never begun.
-
-    Pending pods can keep it from beginning.
-    """
+    """Return whether a plan was stopped from outside, or kept from beginning by pending pods."""
     return execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED} or bool(_why_never_begun(execution))
 
 
 def _why_never_begun(execution: Execution) -> str:
-    """Return which pending pods let every move be skipped, else ""."""
+    """Return which pending pods made the plan skip every move, "" if none did."""
     first_status = execution.statuses[0] if execution.statuses else None
     if first_status is None or any(status.reason != MoveReason.PODS_WAITING for status in execution.statuses):
         return ""
@@ -222,10 +219,7 @@ def _why_never_begun(execution: Execution) -> str:
 
 
 def _count_ping_pong(context: PlanContext, plan: MigrationPlan, execution: Execution) -> int:
-    """Return how many moves undid earlier ones.
-
-    0 where the earlier plans cannot be read.
-    """
+    """Return how many moves undid earlier ones, 0 where the earlier plans cannot be read."""
     try:
         plans = context.client.list(MIGRATION_PLANS, type=MigrationPlan).items
     except BerthError as error:

@@ -32,10 +32,7 @@ _NOT_OF_THE_POD: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    """The last move of a pod, and the nodes it left.
-
-    The nodes include those of its predecessors.
-    """
+    """The last move of a pod, and the nodes that it and its predecessors left."""
 
     at: datetime
     left: frozenset[str] = field(default_factory=frozenset)
@@ -94,10 +91,10 @@ def find_failed_moves(plans: Iterable[MigrationPlan], policy: str) -> dict[str, 
 def find_refilled(
     plans: Iterable[MigrationPlan], nodes: Collection[str], now: datetime, within: timedelta
 ) -> Mapping[str, str]:
-    """Return which nodes were freed recently, each with its last plan.
+    """Return which of `nodes` plans freed `within` the last time, each with the last plan that did.
 
-    `within` says how recently; the plan is the last that freed the node. A node to empty that was freed recently has
-    been filled again: to free it once more would not last.
+    A node to empty that was freed recently has been filled again: to free it once more would not
+    last.
     """
     freed_by_plan: dict[str, str] = {}
     for plan in _since(plans, now - within):
@@ -110,10 +107,10 @@ def find_refilled(
 def count_ping_pong(
     plans: Iterable[MigrationPlan], moved: Sequence[tuple[PlannedMove, MoveStatus]], now: datetime, rest: timedelta
 ) -> int:
-    """Return how many pods a plan sent back or moved too soon.
+    """Return how many pods a plan sent back, or moved again within their cool-down `rest`.
 
-    Too soon means again within their cool-down. A pod is sent back when it comes to a node that one of the earlier
-    `plans` moved it or a predecessor off within the last day.
+    A pod is sent back when it comes to a node that one of the earlier `plans` moved it or a predecessor off within the
+    last day.
     """
     arrivals = _follow(_since(plans, now - PING_PONG_PERIOD))
     count = 0

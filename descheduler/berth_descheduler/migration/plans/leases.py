@@ -6,7 +6,7 @@ from berth_kube import KubeClient, LeaseHolder
 
 
 def run_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> LeaseHolder:
-    """Return the holder of the Lease of runs.
+    """Return the holder of the Lease of runs, of which there is one at a time.
 
     A holder that is kept knows how long the current one has been silent.
     """
@@ -14,10 +14,7 @@ def run_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> Leas
 
 
 def leader_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> LeaseHolder:
-    """Return the holder of the leader Lease.
-
-    The leader serves the policies.
-    """
+    """Return the holder of the Lease of the leader, which serves the policies."""
     return _lease(client, clock, settings, LEADER_LEASE)
 
 

@@ -1,7 +1,7 @@
-"""Which plan a decision is about: the one that was looked at, not another one under its name.
+"""Checks that an approval is for the plan that was looked at, not for another one under its name.
 
-A plan may be deleted and made anew under the same name with other moves between a look and an approval. So an approval
-names the plan that was looked at, by its uid or its version, and what stands there by then has to be the same one.
+Between a look and an approval a plan may be deleted and made anew under the same name with other moves. So an approval
+names the plan that was looked at, by its uid or its version, and has to find that very plan.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class LookedAt:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field of a plan: what it was when the plan was looked at, "" if that is not known, and what it is."""
+    """A field of a plan: its value when the plan was looked at, "" if that is not known, and its value now."""
 
     field: str
     then: str
@@ -73,7 +73,7 @@ def refuse_another_plan(client: KubeClient, plan: MigrationPlan, looked_at: Look
 
 
 def _read_version(client: KubeClient, name: str, version: str) -> MigrationPlan | None:
-    """Return a plan as it was, which the API server knows for some minutes; None if it does not, or nothing was there.
+    """Return a plan at an earlier version, which the API server knows for some minutes; None if it does not.
 
     It only helps to say what changed, so no failure counts.
     """

@@ -42,6 +42,8 @@ from berth_descheduler.outcome import Whereabouts
 from berth_descheduler.plugins import NODE_DRAIN
 
 _COALESCE_SECONDS: Final = 0.05
+"""The loop waits at least this long between looks, so that changes that come together are handled in one."""
+
 _LONGEST_REST_SECONDS: Final = 5.0
 """The loop rests as long as it has worked, and so do the looks at the whole cluster, but no longer than that."""
 
@@ -72,10 +74,7 @@ class _Batch:
 
 
 class LeaseLostError(RetryableError):
-    """The lease is lost, so another process may act now.
-
-    This process leaves everything as it is.
-    """
+    """The lease is lost: another process may act now, so this one leaves everything as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ class PlanExecutor:
         adopted: bool = False,
         stops_outdated: bool = False,
     ) -> None:
-        """`skipped` holds the moves that are over already.
+        """`skipped` holds the statuses of the moves that are over already.
 
         An adopted plan may have moves under way. `stops_outdated` says whether the run plans the rest again.
         """
@@ -143,7 +142,7 @@ class PlanExecutor:
 
         self._batch: _Batch | None = None
         self._next_batch_at = 0.0
-        """What is ready before is validated together: each look reads the whole cluster."""
+        """Groups that become ready before are validated together, since each look reads the whole cluster."""
 
         self._calls = BackgroundCalls(self._settings.workers, observation.changed.set)
         self._moves = MoveController(context, self._calls, plan, self._progress)
@@ -157,10 +156,7 @@ class PlanExecutor:
         )
 
     def run(self) -> Execution:
-        """Execute the plan and return the results.
-
-        Returns once every call is answered.
-        """
+        """Execute the plan, and return the results once every call is answered."""
         try:
             self._await_rooms(lambda: self._rooms.are_asked_for)
             self._make_moves()
@@ -243,7 +239,7 @@ class PlanExecutor:
     def _end_when_overdue(self) -> None:
         """Stop the plan if moves take longer than their wave may, from when the last of it began.
 
-        Later fails the moves that do not end.
+        Moves that do not end by themselves after that are failed.
         """
         now = self._context.clock.monotonic()
         for wave, begun_at, moves in self._order.open_waves():
@@ -269,7 +265,7 @@ class PlanExecutor:
     def _open_groups(self, observed: ObservedPlan) -> None:
         """Let the moves begin that wait for nothing and are valid; the others are validated one batch after another.
 
-        Once the plan stops they end by themselves.
+        Once the plan stops, no move is validated: each ends by itself.
         """
         now = self._context.clock.monotonic()
         if self._stop.has_begun:
@@ -285,7 +281,7 @@ class PlanExecutor:
     def _begin_batch(self, now: float, observed: ObservedPlan) -> None:
         """Have the groups that may begin validated on the whole cluster, in the background; open those that need not.
 
-        They are looked at no earlier: pods that are pending by then come first.
+        They are validated no earlier, so that pods that are pending by then come first.
         """
         moves_to_begin: dict[int, MoveMemory] = {}
         groups: list[MoveGroup] = []
@@ -304,7 +300,7 @@ class PlanExecutor:
     def _judge_batch(self, now: float, observed: ObservedPlan) -> None:
         """Ask for the next look at the groups that are validated, or act on the answer.
 
-        Skips invalid moves, and stops the plan for pending pods.
+        An invalid move is skipped; for pending pods the plan stops.
         """
         batch = self._batch
         if batch is None or batch.is_asked:
@@ -363,10 +359,7 @@ class PlanExecutor:
         )
 
     def _retarget_moves(self, moves: Sequence[MoveMemory], observed: ObservedPlan) -> None:
-        """Point second moves to the replacements of the first.
-
-        Skips moves without one.
-        """
+        """Point second moves to the replacements of the first ones, and skip those without one."""
         for memory in moves:
             if memory.index not in self._earlier:
                 continue

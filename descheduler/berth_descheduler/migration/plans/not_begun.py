@@ -28,7 +28,7 @@ class NotBegun:
     verdict: Verdict
     sentence: str
     passes: bool = True
-    """Whether waiting may help."""
+    """Whether the reason may pass by itself."""
 
 
 def names_of(pods: Iterable[str]) -> str:
@@ -39,10 +39,10 @@ def names_of(pods: Iterable[str]) -> str:
 def too_little_gain_reason(
     plan: Plan, history: Iterable[MigrationPlan], settings: CycleSettings, now: datetime
 ) -> NotBegun | None:
-    """Return why a plan frees too few nodes to begin.
+    """Return why a plan frees too few nodes to begin, None if it frees enough.
 
-    None if it frees enough. A node that a plan freed within the pods' cool-down and that was filled again is no gain:
-    it would be filled once more.
+    A node that a plan freed within the pods' cool-down and that was filled again is no gain: it would be filled once
+    more.
     """
     stands_alone = any(move.stands_alone for move in plan.moves)
     if stands_alone or not goal_of(plan.objective).heeds_min_freed_nodes or not plan.freed_nodes:
@@ -72,7 +72,7 @@ _PASSING: Final = frozenset(
         RefusalReason.HANDING_OVER,
     }
 )
-"""Why pods stay that may be able to leave a moment later."""
+"""Why pods stay for now: a moment later they may be able to leave."""
 
 
 def may_pass(reason: RefusalReason) -> bool:
@@ -81,9 +81,9 @@ def may_pass(reason: RefusalReason) -> bool:
 
 
 def drain_not_begun_reason(plan: Plan, snapshot: Snapshot, mode: RunMode | None) -> NotBegun | None:
-    """Return why a drain does not begin that has to take every pod along, or whose nodes still take pods.
+    """Return why a drain does not begin: not every pod can leave as it has to, or its nodes still take pods.
 
-    None if it begins, or is for looking at only, and for other plans.
+    None if it begins, if it is only to look at, and for other plans.
     """
     drain = drain_of(plan.objective)
     if drain is None:

@@ -35,7 +35,7 @@ from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 _LOG = structlog.get_logger(__name__)
 
 _UNDECIDED = frozenset({Verdict.LEASE_HELD, Verdict.STOPPED, Verdict.PLAN_DELETED})
-"""Verdicts after which a requested plan is still to fill, or is gone."""
+"""Verdicts after which a requested plan has yet to be filled, or is gone."""
 
 
 def publish_plan(
@@ -43,8 +43,8 @@ def publish_plan(
 ) -> MigrationPlan:
     """Publish a plan, new or into the requested one.
 
-    Binds it to the object that it is, and approves it with that where no approval is needed. Raises `NotFoundError`
-    where the requested plan was deleted meanwhile.
+    The write that binds the plan to its object (see `binding`) also approves it where no approval is needed. Raises
+    `NotFoundError` where the requested plan was deleted meanwhile.
     """
     spec = build_spec(clock, settings, plan)
     if request is None:
@@ -113,10 +113,7 @@ def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, o
 
 
 def end_plan(client: KubeClient, clock: Clock, plan: MigrationPlan, phase: PlanPhase, message: str) -> None:
-    """End an unbegun plan in a phase with a message.
-
-    Ignores a plan that is gone.
-    """
+    """End an unbegun plan in a phase with a message; a plan that is gone needs nothing."""
     bind_plan(client, plan)
     status = MigrationPlanStatus(phase=phase, message=message, completion_time=format_timestamp(clock.now()))
     try:
@@ -133,7 +130,7 @@ def _write_phase(client: KubeClient, name: str, phase: PlanPhase) -> None:
 
 
 def note_replanned(client: KubeClient, clock: Clock, plan: str, again: str) -> None:
-    """Record on a plan, which is over, which further plan has its rest; a failure is only logged."""
+    """Record on a plan that is over which further plan has its rest; a failure is only logged."""
     try:
         stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
         status = {"replannedAs": again, "message": f"{stored_plan.status.message} Planned again as {again}."}

@@ -1,6 +1,6 @@
 """Cleans up after interrupted runs and decides which of their plans continue.
 
-The cycle itself continues them. Recovery runs while the Lease is held, so no other run is alive.
+The cycle itself continues them. Recovery runs while the Lease of runs is held, so no other run is alive.
 """
 
 from collections.abc import Collection
@@ -78,10 +78,9 @@ def _judge_begun(plan: MigrationPlan, now: datetime, adoption_seconds: float) ->
 
 
 def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> tuple[MigrationPlan, ...]:
-    """Abort plans of ended runs, and return the plans to continue.
+    """Abort plans of ended runs and remove their taints; return the plans to continue, oldest first.
 
-    Removes the taints of ended runs, too. The plans to continue come oldest first. A plan that cannot be aborted now
-    waits for the next run and blocks no other.
+    A plan that cannot be aborted now waits for the next run and blocks no other.
     """
     continued_plans = []
     for plan in client.list(MIGRATION_PLANS, type=MigrationPlan).items:
@@ -118,7 +117,10 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
 
 
 def take_back_released(client: KubeClient, live: Collection[str], now: datetime) -> None:
-    """Take back what ended runs let go; a pod whose ReplicaSet is gone is evicted if its plan still says so."""
+    """Give the pods that ended runs let go back to their ReplicaSets.
+
+    A pod whose ReplicaSet is gone is evicted if its plan still moves it.
+    """
     for raw_pod in released_pods(client, live, now):
         metadata = raw_pod["metadata"]
         namespace, pod_name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
@@ -149,9 +151,6 @@ def _is_planned(client: KubeClient, plan: str, uid: str) -> bool:
 
 
 def status_of_new_run(clock: Clock, plan: MigrationPlan) -> MigrationPlanStatus:
-    """Return the status with which a run begins.
-
-    A continued plan keeps its record.
-    """
+    """Return the status with which a run begins; a continued plan keeps its record."""
     start = plan.status.start_time or format_timestamp(clock.now())
     return replace(plan.status, phase=PlanPhase.RUNNING, start_time=start, moves=plan.move_statuses)

@@ -99,7 +99,7 @@ def request_drain(
 
 
 def _latest_begin(clock: Clock) -> str:
-    """Return until when a request counts: one that comes back from a backup later asks for nothing."""
+    """Return until when a request counts: one that comes back from a backup later requests nothing."""
     return format_timestamp(clock.now() + _REQUEST_LASTS)
 
 

@@ -14,14 +14,11 @@ _LOG = structlog.get_logger(__name__)
 
 
 _WRITES_APART: Final = 5
-"""Of the time that a write takes, from one to the next."""
+"""The least interval between two writes, in durations of the last write."""
 
 
 class PlanStatusWriter:
-    """Writes the status of one plan in the background.
-
-    Only the newest status counts.
-    """
+    """Writes the status of one plan in the background; only the newest status counts."""
 
     def __init__(self, client: KubeClient, plan: str, pool: Executor, *, interval_seconds: float, clock: Clock) -> None:
         self._client = client
@@ -36,10 +33,7 @@ class PlanStatusWriter:
         """How long the last write took; a large plan on a busy API server is written less often."""
 
     def offer(self, status: MigrationPlanStatus) -> None:
-        """Begin to write a changed status.
-
-        Does nothing while a write is under way or too recent.
-        """
+        """Begin to write a changed status, unless a write is under way or too recent."""
         if self._writing is not None and self._writing.done():
             if not self._writing.result():
                 self._written = None

@@ -36,7 +36,7 @@ def is_outdated(overtaken: int, ahead: int) -> bool:
 
 
 def is_overtaken(reason: MoveReason) -> bool:
-    """Return whether a move is not made that a plan of the cluster as it is by now would do without."""
+    """Return whether a move is not made because the cluster has changed, so that a new plan would do without it."""
     match reason:
         case (
             MoveReason.POD_GONE
@@ -112,7 +112,7 @@ def _is_skipped(status: MoveStatus) -> bool:
 
 
 def _is_overtaken(status: MoveStatus) -> bool:
-    # A reason that another version has recorded counts as none.
+    # A reason that another version of Berth has recorded may be unknown here.
     return _is_skipped(status) and status.reason in _OVERTAKEN
 
 
@@ -149,10 +149,7 @@ class PlanStop:
         return bool(self.reason)
 
     def note(self, observed: ObservedPlan, statuses: Sequence[MoveStatus]) -> None:
-        """Begin to stop on request or after too many failures.
-
-        A request outranks failures.
-        """
+        """Begin to stop on request or after too many failures; a request outranks failures."""
         self.plan_deleted = self.plan_deleted or not observed.plan_exists
         if self.reason is MoveReason.INTERRUPTED:
             return
@@ -198,10 +195,7 @@ class PlanStop:
         _LOG.warning(event, **{telemetry.KEY_PLAN: self._plan, telemetry.KEY_REASON: message})
 
     def _is_out_of_time(self) -> bool:
-        """Return whether the plan has used up its time.
-
-        The time counts from the run that began it.
-        """
+        """Return whether the plan has used up its time, counted from the run that began it."""
         max_seconds = self._settings.max_seconds
         begun_at = read_timestamp(self._start_time)
         if max_seconds is None or begun_at is None:

@@ -36,7 +36,7 @@ class _PlanSpecSeen(msgspec.Struct, frozen=True):
 
 
 class _PlanSeen(msgspec.Struct, frozen=True):
-    """What a run has to see of its own plan: each write of its status shows it again, with all moves."""
+    """The part of its own plan that a run has to see: each write of the status shows the plan again, with all moves."""
 
     metadata: ObjectMeta
     spec: _PlanSpecSeen = _PlanSpecSeen()
@@ -70,7 +70,7 @@ class Observation:
         self._informers: list[Informer[Any]] = []
         self._failure: BerthError | None = None
         self.changed = threading.Event()
-        """Set whenever there is something new to observe, also by other sources of news."""
+        """Set whenever there is something new to observe; answers of calls set it, too."""
 
         self._reservations: Store[Reservation] = Store()
         self._plans: Store[_PlanSeen] = Store(lambda plan_seen: plan_seen.metadata.uid == plan.uid)
@@ -79,10 +79,7 @@ class Observation:
         self._is_outdated = True
 
     def __enter__(self) -> Self:
-        """Start watching and wait for the first full list.
-
-        Raises what the API server refused.
-        """
+        """Start watching and wait for the first full lists; raises what the API server refused."""
         selector = f"{PLAN_LABEL}={self._plan.name}"
         self._watch(self._reservations, RESERVATIONS, Reservation, label_selector=selector)
         self._watch(self._plans, MIGRATION_PLANS, _PlanSeen, field_selector=f"metadata.name={self._plan.name}")
@@ -113,19 +110,16 @@ class Observation:
         return self._last
 
     def _namespaces(self) -> list[str | None]:
-        """Return the namespaces whose pods to watch.
+        """Return the namespaces whose pods to watch, `[None]` for all where they are too many.
 
-        `[None]` is all, where they are too many. Leaves out a name that no namespace can have.
+        A name that no namespace can have is left out.
         """
         room_namespaces = {room.namespace for room in self._rooms if not room.is_shape and not room.waits}
         names = sorted(filter(is_dns_label, {move.namespace for move in self._moves} | room_namespaces))
         return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
 
     def _concerned(self) -> Callable[[Pod], bool]:
-        """Return the filter of relevant pods.
-
-        These are the pods to move, others of their controllers, and waiting pods.
-        """
+        """Return the filter of relevant pods: those to move, others of their controllers, and those of rooms."""
         uids = {move.pod_uid for move in self._moves} | {slot.pod_uid for room in self._rooms for slot in room.slots}
         owners = {(move.namespace, move.owner.kind, move.owner.name) for move in self._moves if move.owner}
 

@@ -18,7 +18,7 @@ _PODS: Final = (("apiGroups", ""), ("apiVersions", "v1"), ("operations", "CREATE
 
 
 def trial_user(namespace: str) -> str:
-    """Return the name under which the API server knows the account of a Berth in a namespace."""
+    """Return the API server's user name of the account, for Berth in a namespace."""
     return f"system:serviceaccount:{namespace}:{REPLACEMENT_TRIAL}"
 
 

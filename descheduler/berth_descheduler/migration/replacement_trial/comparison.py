@@ -8,7 +8,7 @@ from berth_core.decoding import convert
 from berth_core.snapshot import RawObject
 from berth_descheduler.planner.owners.templates import host_ports
 
-_OF_A_PLACE: Final = {
+_VOLUME_IDENTITIES: Final = {
     "persistentVolumeClaim": "claimName",
     "ephemeral": "volumeClaimTemplate",
     "awsElasticBlockStore": "volumeID",
@@ -50,7 +50,7 @@ def find_differences(
 def find_excess(replacement: RawObject, template: RawObject) -> tuple[str, ...]:
     """Return one phrase for each resource of which a pod requests more than a place has.
 
-    For a pod as its controller asks for it, to which admission has added nothing yet.
+    The pod is as its controller asks for it: admission has added nothing yet.
     """
     held = effective_requests(convert(template, PodTemplate).spec)
     requested = effective_requests(convert(replacement["spec"], PodSpec))
@@ -62,7 +62,7 @@ def find_excess(replacement: RawObject, template: RawObject) -> tuple[str, ...]:
 
 
 def _of_node(replacement: RawObject, old_pod: RawObject) -> Iterator[str]:
-    """Yield a node that the template itself names, past every scheduler."""
+    """Yield that the template itself names a node, which bypasses every scheduler."""
     if node := replacement["spec"].get("nodeName"):
         yield f"nodeName is {node!r}, whichever node has the place of {old_pod['metadata']['name']}"
 
@@ -87,6 +87,6 @@ def _of_volumes(spec: RawObject, old_spec: RawObject) -> Iterator[str]:
 
 def _volumes(spec: RawObject) -> Iterator[tuple[str, Any]]:
     for volume in spec.get("volumes") or ():
-        for source, field in _OF_A_PLACE.items():
+        for source, field in _VOLUME_IDENTITIES.items():
             if volume.get(source) is not None:
                 yield source, volume[source].get(field)

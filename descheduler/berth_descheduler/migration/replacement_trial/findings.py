@@ -9,7 +9,7 @@ from berth_sandbox.invariants import Invariant, Violation
 
 
 def find_unbounded_account(client: KubeClient, own_namespace: str) -> Iterator[Violation]:
-    """Yield why an account that is there is not held to dry runs; without the account the trial is switched off."""
+    """Yield why an account that exists is not held to dry runs; without the account the trial is switched off."""
     if _why_no_account(client, own_namespace):
         return
     if reason := why_not_bounded(client, own_namespace):

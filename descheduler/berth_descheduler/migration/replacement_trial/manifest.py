@@ -20,10 +20,10 @@ _JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"
 
 
 def build_replacement(owner: RawObject, template: RawObject, raw_pod: RawObject, revision: str = "") -> dict[str, Any]:
-    """Return the pod that a controller makes of a template in the stead of a pod.
+    """Return the pod that a controller makes from a template in the stead of a pod.
 
-    It has a name of its own: the old pod is still there, and a StatefulSet's would have the same. `revision` is the
-    name of the StatefulSet's revision that the template is of.
+    It has a name of its own, as the old pod is still there, and a StatefulSet's new pod would have the same name.
+    `revision` names the StatefulSet's revision that the template is of.
     """
     replacement = _pod_of_template(owner, template)
     match owner["kind"]:
@@ -37,7 +37,7 @@ def build_replacement(owner: RawObject, template: RawObject, raw_pod: RawObject,
 
 
 def old_revision(stateful_set: RawObject, raw_pod: RawObject) -> str:
-    """Return the ControllerRevision by which a StatefulSet makes a pod again, "" where it is its template.
+    """Return the ControllerRevision by which a StatefulSet makes a pod again, "" where it uses its current template.
 
     Raises `ValueError` for a pod without an ordinal.
     """
@@ -61,25 +61,25 @@ def _require_ordinal(stateful_set: Workload, pod: Pod) -> int:
 
 
 def template_of_revision(revision: RawObject) -> dict[str, Any]:
-    """Return the pod template that a StatefulSet's ControllerRevision keeps, which is a patch of its spec."""
+    """Return the pod template in a StatefulSet's ControllerRevision, which stores it as a patch of the spec."""
     template = dict(revision["data"]["spec"]["template"])
     template.pop("$patch", None)
     return template
 
 
 def _pod_of_template(owner: RawObject, template: RawObject) -> dict[str, Any]:
-    of_owner, of_template = owner["metadata"], template.get("metadata") or {}
-    reference = {key: of_owner[key] for key in ("name", "uid")}
+    owner_metadata, template_metadata = owner["metadata"], template.get("metadata") or {}
+    reference = {key: owner_metadata[key] for key in ("name", "uid")}
     reference |= {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
     # No blockOwnerDeletion: with the plugin OwnerReferencesPermissionEnforcement it asks for a right on the owner.
     metadata = {
-        "generateName": f"{of_owner['name']}-",
-        "namespace": of_owner["namespace"],
-        "labels": dict(of_template.get("labels") or {}),
-        "annotations": dict(of_template.get("annotations") or {}),
+        "generateName": f"{owner_metadata['name']}-",
+        "namespace": owner_metadata["namespace"],
+        "labels": dict(template_metadata.get("labels") or {}),
+        "annotations": dict(template_metadata.get("annotations") or {}),
         "ownerReferences": [reference],
     }
-    if finalizers := of_template.get("finalizers"):
+    if finalizers := template_metadata.get("finalizers"):
         metadata["finalizers"] = list(finalizers)
     spec = copy.deepcopy(dict(template["spec"]))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -112,7 +112,7 @@ def _give_index(replacement: dict[str, Any], raw_pod: RawObject) -> None:
     index = (raw_pod["metadata"].get("annotations") or {}).get(_COMPLETION_INDEX)
     if index is None:
         return
-    of_job = metadata["generateName"].removesuffix("-")
-    metadata["generateName"] = f"{of_job}-{index}-"
+    job_name = metadata["generateName"].removesuffix("-")
+    metadata["generateName"] = f"{job_name}-{index}-"
     metadata["labels"][_COMPLETION_INDEX] = metadata["annotations"][_COMPLETION_INDEX] = index
-    spec["hostname"] = f"{of_job}-{index}"
+    spec["hostname"] = f"{job_name}-{index}"

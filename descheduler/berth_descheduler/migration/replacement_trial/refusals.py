@@ -10,10 +10,10 @@ from berth_core.snapshot import RawObject
 from berth_kube import ForbiddenError, InvalidObjectError, KubeError, is_missing_right, without_pod_name
 
 _DENIED: Final = re.compile(r"denied (the )?request")
-"""By a webhook or a policy, with whichever status code it has chosen."""
+"""How webhooks and policies refuse, with whichever status code they have chosen."""
 
 _QUOTA: Final = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
-"""Of each amount only those that the pod would exceed (`pkg/quota/admission`), as `name=quantity` with commas."""
+"""Each amount lists only what the pod would exceed (`pkg/quota/admission`), as `name=quantity`, separated by commas."""
 
 _PODS: Final = frozenset({"pods", "count/pods"})
 
@@ -27,9 +27,9 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class FullQuota:
-    """A quota has no room for the pod beside the one that leaves, and has when that is gone.
+    """A quota has no room for the pod beside the one that leaves, and has once that is gone.
 
-    Quotas come last: all other admission has let the pod through.
+    Quotas are asked last, so all other admission has let the pod through.
     """
 
 

@@ -44,9 +44,9 @@ _MISFITS: Final = (LookupError, TypeError, AttributeError, ValueError, InputErro
 
 _CONNECTIONS: Final = 8
 _EARLY_SECONDS: Final = 10.0
-"""How long the first trial of a pod may take, of the time in which its place has to be held."""
+"""How long the first trial of a pod may take: it uses up time in which the place has to be held."""
 _ACCEPTED_SECONDS: Final = 30.0
-"""How long an eviction that a budget holds up is asked for again without another trial."""
+"""How long an accepted trial counts while a budget holds up the eviction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ReplacementTrial:
                 self._as_account = None
 
     def before_reservation(self, raw_pod: RawObject, template: RawObject, scheduler_name: str) -> TrialRefusal | None:
-        """Return why no place is asked for: then nothing of the plan has been evicted yet for this pod's sake.
+        """Return why no place is asked for, None if one may be: nothing has been evicted for this pod's sake yet.
 
         What could not be asked now is asked again before the eviction.
         """
@@ -239,7 +239,7 @@ class ReplacementTrial:
                 self._say_left_out(reason)
 
     def _note_unknown(self, raw_pod: RawObject, reason: str) -> None:
-        """Log once a pod why the trial says nothing about it."""
+        """Log why the trial says nothing about a pod, once per pod."""
         metadata = raw_pod["metadata"]
         with self._lock:
             is_noted = metadata["uid"] in self._noted

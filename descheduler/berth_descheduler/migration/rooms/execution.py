@@ -62,7 +62,7 @@ _READY: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlanProgress:
-    """The progress of the rest of the plan; `stopping_since` in monotonic seconds."""
+    """The progress of the rest of the plan."""
 
     moves: Sequence[MoveMemory]
     lost_sources: Collection[str]
@@ -70,6 +70,7 @@ class PlanProgress:
 
     stop: MoveReason = MoveReason.NONE
     stopping_since: float | None = None
+    """In monotonic seconds."""
 
 
 class RoomController:
@@ -90,10 +91,7 @@ class RoomController:
 
     @property
     def are_asked_for(self) -> bool:
-        """Return whether every room's Reservation waits on its nodes.
-
-        A room that is over needs none.
-        """
+        """Return whether every room that is not over has a Reservation that waits on its nodes."""
         return all(memory.ended or memory.hold in _READY for memory in self._rooms)
 
     @property
@@ -102,10 +100,7 @@ class RoomController:
         return all(memory.ended and not memory.in_flight for memory in self._rooms)
 
     def cancel(self, memory: MoveMemory) -> None:
-        """Cancel a move that no room needs any more.
-
-        A move whose pod was evicted goes on.
-        """
+        """Cancel a move that no room needs any more; one whose pod was evicted goes on."""
         served_rooms = [room for room in self._rooms if memory.index in room.moves]
         if not served_rooms or any(room.is_wanted for room in served_rooms):
             return
@@ -182,19 +177,13 @@ class RoomController:
         memory.ended = True
 
     def _renew(self, memory: RoomMemory, seen: Reservation | None) -> None:
-        """Extend the Reservation's TTL while its room is awaited.
-
-        If this run dies, the Reservation expires.
-        """
+        """Extend the Reservation's TTL while its room is awaited, so that it expires if this run dies."""
         client, ttl, now = self._context.client, self._settings.ttl, self._context.clock.now()
         if seen is not None and seen.is_live and _is_due(seen, now, ttl / 2):
             self._calls.make_for(memory, lambda: extend(client, seen, now, ttl))
 
     def _end(self, memory: RoomMemory, step: EndRoom, seen: Reservation | None) -> None:
-        """End a room and open its nodes to all pods again.
-
-        Nodes that another room needs stay closed.
-        """
+        """End a room, and open its nodes to all pods again, except those that another room needs."""
         memory.ended = True
         self._set_status(memory, step.state, step.reason, step.message, seen=seen)
         needed_nodes = {node for other_room in self._rooms if not other_room.ended for node in other_room.room.nodes}
@@ -268,7 +257,7 @@ def _reason_of(stop: MoveReason) -> RoomReason:
 
 
 def _is_due(seen: Reservation, now: datetime, least: timedelta) -> bool:
-    """Return whether a Reservation ends within this time."""
+    """Return whether a Reservation ends within `least`."""
     ends = expires_at(seen.spec, parse_timestamp(seen.metadata.creation_timestamp or ""))
     return ends is not None and ends - now < least
 

@@ -14,10 +14,7 @@ from berth_descheduler.migration.rooms.next_step import RoomReservationProgress
 
 @dataclass(slots=True)
 class RoomMemory:
-    """One room with what this run did for it and when.
-
-    Times are in monotonic seconds.
-    """
+    """One room with what this run did for it and when; times are in monotonic seconds."""
 
     index: int
     room: Room
@@ -64,10 +61,7 @@ class RoomMemory:
 
 
 def start_rooms(plan: MigrationPlan) -> tuple[RoomMemory, ...]:
-    """Return the memory of all rooms of a plan.
-
-    A recorded end stays.
-    """
+    """Return the memory of all rooms of a plan; recorded ends stay."""
     moves_by_room = moves_of_rooms(plan.spec.rooms, plan.spec.moves)
     rooms = []
     for index, (room, status) in enumerate(zip(plan.spec.rooms, plan.room_statuses, strict=True)):

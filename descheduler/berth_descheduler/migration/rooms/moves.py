@@ -6,10 +6,7 @@ from berth_core import PlannedMove, Room
 
 
 def moves_of_rooms(rooms: Sequence[Room], moves: Sequence[PlannedMove]) -> tuple[frozenset[int], ...]:
-    """Return the positions of the moves that make each room.
-
-    A move may serve several rooms.
-    """
+    """Return the positions of the moves that make each room; a move may serve several rooms."""
     return tuple(_moves_of(room, moves) for room in rooms)
 
 
@@ -28,10 +25,7 @@ def _moves_of(room: Room, moves: Sequence[PlannedMove]) -> frozenset[int]:
 
 
 def _makes_way(move: PlannedMove, later: PlannedMove) -> bool:
-    """Return whether a later move needs this one.
-
-    It does for space on its target, or to find its pod.
-    """
+    """Return whether a later move needs this one, for space on its target or to find its pod."""
     if move.source == later.target:
         return True
     return (move.namespace, move.pod, move.target) == (later.namespace, later.pod, later.source)

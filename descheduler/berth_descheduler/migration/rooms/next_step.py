@@ -1,8 +1,8 @@
 """Decides the next step of a room from its current facts.
 
-The decisions are pure. A room is asked for before the first move: its Reservation waits on the chosen nodes, which are
-kept from others by a taint of the plan's. So whatever the moves free there can only become its. It is held when all of
-its slots are; from then on the operator hands them to the waiting pods.
+The decisions are pure. A room is asked for before the first move: its Reservation waits on the chosen nodes, which a
+taint of the plan keeps from others. So only the room can take what the moves free there. It is held when all of its
+slots are; from then on the operator hands them to the waiting pods.
 """
 
 from dataclasses import dataclass
@@ -45,10 +45,7 @@ class WaitingPods(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RoomFacts:
-    """All facts of one room at one instant.
-
-    Times are in monotonic seconds, None where not begun.
-    """
+    """All facts of one room at one instant; times are in monotonic seconds, None where not begun."""
 
     hold: RoomReservationProgress = RoomReservationProgress.NOT_CREATED
     hold_detail: str = ""
@@ -115,17 +112,14 @@ RoomStep: TypeAlias = AskForRoom | KeepRoom | EndRoom
 
 
 def next_room_step(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
-    """Return the next step of a room.
-
-    `now` is in the monotonic seconds of the facts.
-    """
+    """Return the next step of a room; `now` is in monotonic seconds, as are the times in the facts."""
     return _already_over(facts, timeouts, now) or _stopped(facts, timeouts, now) or _go_on(facts, timeouts, now)
 
 
 def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep | None:
-    """Return how a taken, lost or unneeded room ends.
+    """Return how a taken, lost or unneeded room ends, None where it goes on.
 
-    None where it goes on: a hand-over under way is not interrupted.
+    A hand-over under way is not interrupted.
     """
     if facts.hold is RoomReservationProgress.BOUND:
         return EndRoom(RoomState.TAKEN)
@@ -146,7 +140,7 @@ def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomS
 def _stopped(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep | None:
     """Return how the room of a stopped plan ends.
 
-    None while the plan goes on, and while a held room is still handed over.
+    None while the plan goes on, and while a held room may still be handed over.
     """
     if not facts.stop:
         return None

@@ -69,7 +69,7 @@ def _since(known: float | None, now: float) -> float:
 def _hold(
     memory: RoomMemory, reservation: Reservation | None, now: float, gap_seconds: float
 ) -> tuple[RoomReservationProgress, str]:
-    """Return the progress of the room's Reservation, with a detail.
+    """Return the progress of the room's Reservation, with a detail for people.
 
     A missing Reservation counts as deleted once it was seen or is long due.
     """
@@ -105,10 +105,7 @@ def _read_hold(reservation: Reservation) -> tuple[RoomReservationProgress, str]:
 
 
 def _waiting_pods(room: Room, reservation: Reservation | None, observed: ObservedPlan) -> tuple[WaitingPods, str]:
-    """Return the state of the pods that have no slot yet.
-
-    With it comes a sentence that names them.
-    """
+    """Return the state of the pods that have no slot yet, with a sentence that names them."""
     if room.is_shape:
         return WaitingPods.NONE, ""
     served_uids = {slot.pod_uid for slot in takers(reservation)}

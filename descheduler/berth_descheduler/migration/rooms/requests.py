@@ -41,6 +41,8 @@ from berth_kube import PODS, RESERVATIONS, AlreadyExistsError, KubeClient, NotFo
 
 _LOG = structlog.get_logger(__name__)
 
+NODES_SHOWN: Final = 3
+
 
 @dataclass(frozen=True, slots=True)
 class RoomAnswer:
@@ -75,7 +77,7 @@ def ask_for_room(client: KubeClient, plan: PlanIdentity, index: int, room: Room,
 
 
 def _answer(create: Callable[[], RoomAnswer | None]) -> RoomAnswer:
-    """Return how the creation of a Reservation went; one that is there already is the room's own."""
+    """Return how the creation of a Reservation went; an existing one of that name is the room's own."""
     try:
         return create() or RoomAnswer(created=True)
     except AlreadyExistsError:
@@ -90,11 +92,11 @@ def _answer(create: Callable[[], RoomAnswer | None]) -> RoomAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WaitRequest:
-    """What all rooms of a plan that wait have in common."""
+    """What all waiting rooms of a plan have in common."""
 
     policy: str
     nodes: frozenset[str]
-    """The nodes of all of them."""
+    """The nodes of all these rooms."""
 
     most_fenced: int
     """How many nodes of the cluster may be fenced."""
@@ -159,7 +161,7 @@ def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Ro
 
 
 def _why_not_fenced(reservations: Iterable[Reservation], request: WaitRequest) -> RoomAnswer | None:
-    """Return why the plan's nodes may not be fenced: too many others are by now."""
+    """Return why the plan's nodes may not be fenced, None if they may: too many others may be by now."""
     nodes_fenced = fenced_nodes(reservations)
     if request.nodes <= nodes_fenced or len(nodes_fenced | request.nodes) <= request.most_fenced:
         return None
@@ -168,9 +170,9 @@ def _why_not_fenced(reservations: Iterable[Reservation], request: WaitRequest) -
 
 
 def _why_not_waiting(raw: dict[str, Any], room: Room, slot: RoomSlot) -> RoomAnswer | None:
-    """Return why a live pod is not the planned one.
+    """Return why a live pod is not the planned one, None if it is.
 
-    None if it is. The watch handles a pod that got a node.
+    The watch handles a pod that got a node.
     """
     if raw["metadata"]["uid"] != slot.pod_uid:
         text = f"another pod has the name {room.namespace}/{slot.pod} by now"
@@ -181,10 +183,7 @@ def _why_not_waiting(raw: dict[str, Any], room: Room, slot: RoomSlot) -> RoomAns
 
 
 def extend(client: KubeClient, seen: Reservation, now: datetime, ttl: timedelta) -> None:
-    """Extend a Reservation's TTL, counted from now.
-
-    A failure is logged, and retried while there is time.
-    """
+    """Extend a Reservation's TTL, counted from now; a failure is logged, and retried while there is time."""
     patch = {"spec": {"ttl": ttl_from(now, seen, ttl)}}
     try:
         client.merge_patch(RESERVATIONS, seen.metadata.name, patch, namespace=seen.metadata.namespace)
@@ -209,11 +208,5 @@ def delete_reservation(client: KubeClient, room: Room, reservation: str) -> None
 
 
 def open_nodes(client: KubeClient, nodes: Iterable[str]) -> None:
-    """Open nodes to all pods again.
-
-    Where that fails, the end of the plan retries.
-    """
+    """Open nodes to all pods again; where that fails, the end of the plan tries again."""
     untaint_nodes(client, nodes, ROOM_TAINT)
-
-
-NODES_SHOWN: Final = 3

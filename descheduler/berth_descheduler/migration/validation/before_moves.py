@@ -18,7 +18,7 @@ from berth_descheduler.migration.validation.revalidation import Invalid
 _LOG = structlog.get_logger(__name__)
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks: a label or a count may lag behind, so an invalid move is looked at once more."""
+"""Pause between two looks: a label or a count may lag behind, so an invalid move is looked at once more."""
 
 _LONGEST_BLIND_SECONDS: Final = 180.0
 """How long the cluster may be unreadable before a plan is stopped."""
@@ -49,10 +49,7 @@ class WaveValidator:
     """Returns whether waiting is pointless."""
 
     def validate(self, ahead: Callable[[], Mapping[int, PlannedMove]], next_moves: Collection[int]) -> ValidationResult:
-        """Wait for the decision whether the next moves may begin.
-
-        `ahead` returns the remaining moves.
-        """
+        """Wait for the decision whether the next moves may begin; `ahead` returns the remaining moves."""
         looks = Looks(self.pending_wait_seconds, self.clock.monotonic())
         while not self.stopped():
             now = self.clock.monotonic()
@@ -70,10 +67,10 @@ class Looks:
     pending_wait_seconds: float
     begun_at: float
     doubted: Mapping[int, Invalid] | None = None
-    """What the look before found to be invalid."""
+    """What the first look found to be invalid."""
 
     def judge(self, review: Review | RetryableError, now: float) -> ValidationResult | None:
-        """Return the result; None: it takes another look, for which `now` is the time that this one began."""
+        """Return the result, or None if it takes another look; `now` is when this look began."""
         waited = now - self.begun_at
         if isinstance(review, RetryableError):
             if waited < _LONGEST_BLIND_SECONDS:

@@ -1,7 +1,4 @@
-"""The limits of a policy for plans that the planner did not make under them.
-
-The planner keeps these limits; a plan made by hand, or before the policy changed, may not.
-"""
+"""Holds plans that the planner did not make under a policy's limits to them: made by hand, or before a change of it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

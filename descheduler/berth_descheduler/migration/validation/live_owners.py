@@ -1,8 +1,8 @@
 """Reads what decides whether a pod's controller makes it again, right before the pod is evicted.
 
-A few small requests for each eviction: the controller, the Deployment behind it, the pods that the last of these
-selects, the namespace, and the LeaderWorkerSet of a pod that names one, or the revision from which a StatefulSet makes
-it. What the account may not read is not known, as in a snapshot without it.
+Each eviction takes a few small requests: for the controller, the Deployment behind it, the pods that the last of these
+selects, the namespace, and for the LeaderWorkerSet that a pod names, or the revision from which a StatefulSet makes it.
+What the account may not read counts as unknown, as in a snapshot without it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -79,9 +79,9 @@ def read_owners(reads: ReadCache, clock: Clock, pod: Pod) -> Owners:
 
 
 def read_siblings(reads: ReadCache, pod: Pod) -> Snapshot:
-    """Return a pod's controller, the Deployment behind that, and the pods that the last of these selects.
+    """Return a pod's controller, the Deployment behind it, and the pods that the last of these selects.
 
-    The pod alone is there where no controller is known that says how many it wants. Raises a `KubeError`.
+    Without a known controller that says how many pods it wants, the snapshot has the pod alone. Raises a `KubeError`.
     """
     owner = pod.controller
     resource = MAKERS.get(owner.group_kind) if owner is not None else None
@@ -102,7 +102,7 @@ def _read_workload(source: ListSource, resource: Resource, name: str, namespace:
 
 
 def _read_above(source: ListSource, maker: Workload) -> tuple[Workload, ...]:
-    """Return the Deployment of a ReplicaSet, none where that has none or it is gone."""
+    """Return the Deployment of a ReplicaSet; () where it has none or that is gone."""
     above = maker.controller
     if above is None or above.group_kind != _DEPLOYMENT:
         return ()
@@ -120,9 +120,9 @@ def _leader_worker_set(source: ListSource, pod: Pod) -> Iterator[Workload]:
 
 
 def _pods_of(reads: ReadCache, controller: Workload) -> tuple[Pod, ...]:
-    """Return the pods that a controller may have, by its selector; a pod that it has let go counts to it no more.
+    """Return the pods that a controller may have, by its selector; a pod that it has let go is not among them.
 
-    A ReplicationController's selector is read as one that selects every pod; the owner's uid sorts these out, as it
+    A ReplicationController's selector is decoded as one that selects every pod; the owner's uid sorts these out, as it
     does where all pods of the namespace have been read already.
     """
     namespace, selector = controller.metadata.namespace, controller.spec.selector

@@ -1,6 +1,6 @@
 """Reads who uses a pod's claims, right before the pod is evicted: a user may have come since the plan was made.
 
-Nothing is read for a pod without claims. What the account may not read is not known, as in a snapshot without it.
+Nothing is read for a pod without claims. What the account may not read counts as unknown, as in a snapshot without it.
 """
 
 from berth_core import PersistentVolume, PersistentVolumeClaim, Pod, Snapshot

@@ -9,10 +9,7 @@ from berth_descheduler.planner import Plan, starved_pods
 
 
 def served_pods(rooms: Iterable[Room]) -> frozenset[str]:
-    """Return the uids of the pods that rooms are made for.
-
-    The moves starve none of them.
-    """
+    """Return the uids of the pods that rooms are made for: a plan's moves do not starve them."""
     return frozenset(slot.pod_uid for room in rooms for slot in room.slots if slot.pod_uid)
 
 
@@ -22,10 +19,7 @@ def count_waiting(pods: Collection[str]) -> str:
 
 
 def pods_waiting_reason(plan: Plan, snapshot: Snapshot, waited_seconds: float) -> NotBegun | None:
-    """Return why a plan has to wait for pending pods.
-
-    None if it takes no room from any of them.
-    """
+    """Return why a plan has to wait for pending pods, None if it takes no room from any of them."""
     served_uids = served_pods(plan.rooms)
     starved_keys = [pod.key for pod in starved_pods(snapshot, plan.moves) if pod.metadata.uid not in served_uids]
     if not starved_keys:

@@ -22,10 +22,7 @@ def is_owned_by(pod: Pod, owners: Collection[OwnerKey]) -> bool:
 
 
 def count_pending(client: KubeClient, moves: Iterable[PlannedMove], since: datetime) -> int:
-    """Count the pending pods of the moved pods' controllers.
-
-    Pods created before `since` do not count.
-    """
+    """Count the pending pods of the moved pods' controllers that were created `since` then."""
     owners = owners_of(moves)
     return sum(awaits_node(pod, owners, since) for pod in pods_where(client, "spec.nodeName="))
 

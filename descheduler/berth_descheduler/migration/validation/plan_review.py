@@ -143,7 +143,7 @@ class PlanValidator:
             beginning_moves,
             drained_nodes,
         )
-        # What comes back after an eviction without a place waits by this very plan, which goes on all the same.
+        # A pod made again after an eviction without a place waits because of this plan, which goes on all the same.
         evicted = (move for index, move in enumerate(self._moves) if move.is_eviction and index not in ahead)
         owners = owners_of(evicted)
         waiting_keys = (
@@ -152,10 +152,7 @@ class PlanValidator:
         return Review(invalid, tuple(waiting_keys))
 
     def _begun_before(self, ahead: Collection[int]) -> set[int]:
-        """Return the moves that have begun.
-
-        These are first those recorded, later those no longer ahead.
-        """
+        """Return the positions of moves that have begun: at first those recorded, later also those no longer ahead."""
         if self._begun is None:
             skipped_indices = {
                 index for index, status in enumerate(self._statuses) if status.state is MoveState.SKIPPED
@@ -168,7 +165,7 @@ class PlanValidator:
 def _still_ahead(
     snapshot: Snapshot, ahead: Mapping[int, PlannedMove], under_way: Mapping[int, PlannedMove]
 ) -> Mapping[int, PlannedMove]:
-    """Return the moves ahead without those under way whose pods have left since, and without later moves of these."""
+    """Return the moves ahead, without moves under way whose pods have left since and later moves of the same pods."""
     if not under_way:
         return ahead
     present_uids = {pod.metadata.uid for pod in snapshot.pods if not pod.is_terminating and pod.controller is not None}
@@ -177,10 +174,7 @@ def _still_ahead(
 
 
 def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) -> Snapshot:
-    """Return a snapshot without a plan's taints and reserved places.
-
-    The places are those of its moves ahead.
-    """
+    """Return a snapshot without a plan's taints and without the places reserved for its moves ahead."""
     positions = {str(index) for index in ahead}
     places = {
         reservation.metadata.uid for reservation in snapshot.reservations if _is_place_of(reservation, plan, positions)
@@ -212,9 +206,9 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
 
 
 def _nodes_to_be_emptied_whole(plan: MigrationPlan) -> tuple[str, ...] | None:
-    """Return the sources that keep all pods if one pod stays.
+    """Return the sources that keep all pods if one pod stays, None for all sources.
 
-    None stands for all sources; empty with a goal that takes single pods off nodes.
+    There are none with a goal that takes single pods off nodes.
     """
     if not goal_of(plan.spec.objective).empties_nodes:
         return ()

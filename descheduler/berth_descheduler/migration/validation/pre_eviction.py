@@ -62,16 +62,16 @@ class PreEvictionCheck:
 
     @contextmanager
     def eviction_lock(self, raw_pod: dict[str, Any], *, has_place: bool = True) -> Iterator[ReadCache]:
-        """Hold the lock until the eviction is over; yields what all that is asked before it reads from.
+        """Hold the lock until the eviction is over; yields the cache that all questions before it read from.
 
-        Pods of gangs go one by one, and those without a place: budgets of jobs count pods. So do pods of one
-        controller, which counts those that are gone.
+        Pods of gangs go one by one, and so do those without a place, because budgets of jobs count pods. Pods of one
+        controller go one by one as well, because it counts those that are gone.
         """
         with self._lock_of(raw_pod, has_place=has_place):
             yield self.reads()
 
     def reads(self) -> ReadCache:
-        """Return where to read from for one eviction: what was read before is read anew."""
+        """Return a new cache of reads for one eviction: nothing that was read before counts."""
         return ReadCache(self._client)
 
     def _lock_of(self, raw_pod: dict[str, Any], *, has_place: bool) -> AbstractContextManager[Any]:
@@ -90,24 +90,21 @@ class PreEvictionCheck:
             return self._controller_locks.setdefault((pod.metadata.namespace, owner.kind, owner.name), threading.Lock())
 
     def refusals(self, raw_pod: dict[str, Any], reads: ReadCache, *, has_place: bool = True) -> tuple[Refusal, ...]:
-        """Return all refusals to evict a pod now.
-
-        Raises `RetryableError` if the cluster cannot be read.
-        """
+        """Return all refusals to evict a pod now; raises `RetryableError` if the cluster cannot be read."""
         try:
             pod = convert(raw_pod, Pod)
-            of_filters = self._ask_filters(pod)  # first: a snapshot may take seconds, in which siblings go
+            filter_refusals = self._ask_filters(pod)  # first: a snapshot may take seconds, in which siblings go
             gang_refusals = Gangs(self._gangs(pod.metadata.namespace, reads)).refusals(pod) if gangs_of(pod) else ()
             refusals_without_place = () if has_place else self._refusals_without_place(pod, reads)
             wishes = wish_refusals(pod, self._clock.now())
-            of_volumes = volume_refusals(reads, pod) if has_place else ()  # one without a place goes for good
-            of_owners = read_owners(reads, self._clock, pod).refusals(_without_own_mark(pod))
+            claim_refusals = volume_refusals(reads, pod) if has_place else ()  # one without a place goes for good
+            owner_refusals = read_owners(reads, self._clock, pod).refusals(_without_own_mark(pod))
         except (InputError, msgspec.ValidationError) as error:
             return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
-        return (*refusals_without_place, *of_owners, *of_volumes, *gang_refusals, *wishes, *of_filters)
+        return (*refusals_without_place, *owner_refusals, *claim_refusals, *gang_refusals, *wishes, *filter_refusals)
 
     def why_not_now(self, raw_pod: dict[str, Any], reads: ReadCache) -> str:
-        """Return why a pod may not be gone for now: its controller lacks as many as it may; "" where it may go.
+        """Return why a pod may not be gone for now, as its controller lacks as many pods as it may; "" where it may go.
 
         A pod that may be evicted without a place has to leave, however few siblings are Ready. Raises `RetryableError`
         if these cannot be read.
@@ -132,8 +129,8 @@ class PreEvictionCheck:
             now=self._clock.now(),
             plugins=self._plugins,
         )
-        why = why_not_evicted(evicted_pod)
-        return (Refusal(RefusalReason.REFUSED_BY_PLUGIN, why),) if why else ()
+        reason = why_not_evicted(evicted_pod)
+        return (Refusal(RefusalReason.REFUSED_BY_PLUGIN, reason),) if reason else ()
 
     def _gangs(self, namespace: str, reads: ReadCache) -> Snapshot:
         return read_gangs(reads, namespace, self._own_namespace)
@@ -145,10 +142,7 @@ class PreEvictionCheck:
             return self._current()(pod)
 
     def _current(self) -> Refusing:
-        """Return the filters on a fresh view of the cluster.
-
-        The cluster is read only if a filter needs it.
-        """
+        """Return the filters on a fresh view of the cluster, which is read only if a filter needs it."""
         now = self._clock.monotonic()
         if self._refusing is None or now - self._made_at > _OLDEST_VIEW_SECONDS:
             self._refusing = self._plugins.refusing_eviction(
@@ -159,9 +153,10 @@ class PreEvictionCheck:
 
 
 def _without_own_mark(pod: Pod) -> Pod:
-    """Return a pod without the condition by which the eviction API marks it before it deletes it.
+    """Return a pod without the condition DisruptionTarget that the eviction API sets before it deletes the pod.
 
-    The mark stays where the deletion failed, and the eviction is then asked for again.
+    The condition stays where the deletion failed (pkg/registry/core/pod/storage/eviction.go), and the eviction is then
+    asked for again.
     """
     kept = tuple(condition for condition in pod.status.conditions if condition.reason != _EVICTION_REASON)
     if len(kept) == len(pod.status.conditions):

@@ -25,13 +25,13 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """What goes on while moves are revalidated; by position."""
+    """The moves that are under way during a revalidation, and those that wait for them, by position."""
 
     moves: frozenset[int] = frozenset()
     """They are never invalid, and take their room."""
 
     waiting: frozenset[int] = frozenset()
-    """They wait for moves under way, which make their room or spare their controller: it is not looked at by now."""
+    """They wait for moves under way, which make their room or spare their controller: room is not looked for yet."""
 
     leaving: tuple[PlannedMove, ...] = ()
     """Further moves under way, whose pods have left or are about to."""
@@ -46,26 +46,22 @@ def revalidate(
     begun: Sequence[PlannedMove] = (),
     beside: UnderWay | None = None,
 ) -> Mapping[int, Invalid]:
-    """Return the moves that are invalid on a fresh snapshot.
+    """Return the moves that are invalid on a fresh snapshot, by position, each with the reason.
 
-    By position, each with the reason. The settings are those of the plan's policy as it is now: a plan may have been
-    made by hand, or long ago. `begun` are the moves of the plan that have been begun; they count for the limits.
+    The settings are those of the plan's policy as it is now: a plan may have been made by hand, or long ago. `begun`
+    are the moves of the plan that have been begun; they count for the limits. `beside` says which moves are under way
+    meanwhile.
 
     `moves` are the remaining moves in order; the snapshot is taken before their places are reserved. A node is emptied
-    whole or left alone: with one move of a source all of its moves fall, and so do those of a source that now holds
-    another pod that has to leave. `emptied` names the sources to empty (None: all); other sources may keep pods.
-
-    `beside` says which moves are under way meanwhile.
+    whole or left alone: with one move of a source all of its moves are dropped, and so are those of a source that now
+    holds another pod that has to leave. `emptied` names the sources to empty (None: all); other sources may keep pods.
     """
     problem = Problem.to_review(snapshot, settings)
     return _Review(problem, moves, emptied, begun, beside or UnderWay()).run()
 
 
 class _Review:
-    """One revalidation, repeated until no more moves fall.
-
-    Each fall keeps pods in place.
-    """
+    """One revalidation, repeated until no more moves are dropped, since each of them keeps its pod in place."""
 
     def __init__(
         self,
@@ -102,14 +98,11 @@ class _Review:
     def _note(self, index: int, invalid: Invalid | None) -> None:
         if invalid is not None and index not in self._invalid and index not in self._beside.moves:
             self._invalid[index] = invalid
-            self._fall_with(self._moves[index])
-            self._fall_after(index)
+            self._drop_moves_beside(self._moves[index])
+            self._drop_later_moves(index)
 
-    def _fall_with(self, fallen: PlannedMove) -> None:
-        """Let the other moves of a source fall that cannot be emptied.
-
-        A pod that stays prevents that; pods that are gone do not count.
-        """
+    def _drop_moves_beside(self, fallen: PlannedMove) -> None:
+        """Drop the other moves of a source that cannot be emptied because a pod stays; a pod that is gone does not."""
         if fallen.source not in self._emptied or self._pod(fallen) is None:
             return
         self._drop_source(fallen.source, f"{fallen.namespace}/{fallen.pod} stays, so {fallen.source} cannot be emptied")
@@ -119,11 +112,8 @@ class _Review:
             if move.source == source and not move.stands_alone and index not in self._beside.moves:
                 self._invalid.setdefault(index, Invalid(MoveReason.SOURCE_NOT_EMPTIABLE, text))
 
-    def _fall_after(self, index: int) -> None:
-        """Let the later moves of the same pod fall.
-
-        They would take it from a node that it never comes to.
-        """
+    def _drop_later_moves(self, index: int) -> None:
+        """Drop the later moves of the same pod, which would take it from a node that it never comes to."""
         fallen_move = self._moves[index]
         for later_index, move in enumerate(self._moves[index + 1 :], index + 1):
             if (move.namespace, move.pod) == (fallen_move.namespace, fallen_move.pod):
@@ -162,10 +152,7 @@ class _Review:
         return {(move.namespace, move.owner) for move in moves_under_way if move.owner is not None}
 
     def _why_no_source(self, move: PlannedMove) -> Invalid | None:
-        """Return why the policy takes no pod off a node.
-
-        This holds whatever the node's state.
-        """
+        """Return why the policy takes no pod off a node, whatever the node's state; None if it does."""
         node = self._problem.cluster.node_numbers.get(move.source)
         if node is None:
             return None
@@ -178,10 +165,7 @@ class _Review:
         return Invalid(reason, f"{move.source}: {refusal.message}")
 
     def _keep_limits(self) -> None:
-        """Drop the moves beyond a limit of the policy.
-
-        Moves that empty a node count together.
-        """
+        """Drop the moves beyond a limit of the policy; moves that empty a node count together."""
         limits = MoveLimits(self._problem.settings)
         limits.count_earlier(self._problem.settings.run.begun)
         limits.count_begun((move, self._controller_of(move)) for move in self._begun)
@@ -191,13 +175,10 @@ class _Review:
             if over_limit is not None:
                 for index in group:
                     self._invalid[index] = Invalid(over_limit.reason, over_limit.message)
-                    self._fall_after(index)
+                    self._drop_later_moves(index)
 
     def _groups(self) -> Iterator[list[int]]:
-        """Yield the moves that hold so far, in order.
-
-        Those that empty a node come together.
-        """
+        """Yield the moves that hold so far, in order; those that empty a node come together."""
         decided_moves = self._beside.moves.union(self._invalid)
         valid = [index for index in range(len(self._moves)) if index not in decided_moves]
         together: dict[str, list[int]] = {}
@@ -214,19 +195,13 @@ class _Review:
         return move.source in self._emptied and not move.stands_alone
 
     def _controller_of(self, move: PlannedMove) -> str:
-        """Return the current controller of a move's pod.
-
-        If the pod is gone, the one that the plan names.
-        """
+        """Return the current controller of a move's pod, or the one that the plan names if the pod is gone."""
         pod = self._pod(move)
         owner = move.owner if pod is None else self._problem.cluster.pods[pod].pod.controller
         return "" if owner is None else owner.uid or f"{move.namespace}/{owner.kind}/{owner.name}"
 
     def _check_source(self, source: str) -> None:
-        """Let the moves of a source fall that holds an unplanned pod.
-
-        The pod has to leave and is not among the moves.
-        """
+        """Drop the moves of a source with a pod that has to leave and is not among the moves."""
         node = self._problem.cluster.node_numbers.get(source)
         if node is None:
             return
@@ -241,10 +216,7 @@ class _Review:
             return
 
     def _walk(self) -> bool:
-        """Make the moves that hold so far, in order.
-
-        Notes the first that does not hold, and returns whether there was one.
-        """
+        """Make the moves that hold so far, in order, up to the first that does not; return whether there was one."""
         cluster = self._problem.cluster
         sources = {cluster.node_numbers[move.source] for move in self._moves if move.source in cluster.node_numbers}
         state = State(cluster, sources)
@@ -268,7 +240,8 @@ class _Review:
                 reason = _reason_of_node(refusal.reason, otherwise=unfit_reason) if refusal else unfit_reason
                 self._note(index, Invalid(reason, message))
                 return True
-            if not self._stays_protected(state, pod, target) and not self._may_exceed(move):
+            # A pod that a deschedule plugin names may go wherever there is room, protected or not.
+            if not self._stays_protected(state, pod, target) and not self._is_named(move):
                 text = f"{move.target} would go above its protection threshold"
                 self._note(index, Invalid(MoveReason.ABOVE_PROTECTION, text))
                 return True
@@ -282,35 +255,19 @@ class _Review:
             state.move(pod, target)
 
     def _stays_protected(self, state: State, pod: PodIndex, target: NodeIndex) -> bool:
-        """Return whether a pod keeps a target within every protection threshold.
-
-        A target at a threshold is within it.
-        """
+        """Return whether a target with the pod keeps to every protection threshold; at a threshold it does."""
         needs = self._problem.cluster.requests[self._problem.cluster.pods[pod].class_index]
         return all(
             state.free[target][column] - needs[column] >= least[target] for column, least in self._protected.items()
         )
 
-    def _may_exceed(self, move: PlannedMove) -> bool:
-        """Return whether a move may exceed the protection thresholds.
-
-        A pod that a plugin names goes wherever there is room.
-        """
-        return self._is_named(move)
-
     def _is_named(self, move: PlannedMove) -> bool:
-        """Return whether a plugin of the policy named the pod.
-
-        The move's reason says so.
-        """
+        """Return whether a plugin of the policy named the pod, by the reason of the move."""
         return any(move.reason.startswith(f"{plugin.name}: ") for plugin in self._problem.settings.plugins.deschedule)
 
     @cached_property
     def _for_named(self) -> Problem:
-        """Return the problem for pods that plugins name.
-
-        The balance plugin's namespaces say nothing about them.
-        """
+        """Return the problem for pods that plugins name, to which the balance plugin's namespaces do not apply."""
         settings = self._problem.settings
         settings = replace(settings, scope=replace(settings.scope, evictable_namespaces=EvictableNamespaces()))
         return Problem.to_review(self._problem.cluster.snapshot, settings)

@@ -1,4 +1,4 @@
-"""Whether targets have room for moves although earlier moves, which should have made it, did not take place."""
+"""Whether targets have room for moves although earlier moves that should have made it did not take place."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -33,10 +33,7 @@ def insufficient_targets(client: KubeClient, moves: Mapping[int, PlannedMove]) -
 
 
 def _lacking_by_move(free: ResourceAmounts, moves: Sequence[PlannedMove]) -> list[tuple[str, ...]]:
-    """Return what each move to one node lacks.
-
-    Earlier moves that fit use up free space.
-    """
+    """Return what each move to one node lacks; earlier moves that fit use up free space."""
     lacking_names = []
     for move in moves:
         move_requests = _with_slot(ResourceAmounts.from_quantities(move.requests))
