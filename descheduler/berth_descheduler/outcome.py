@@ -509,7 +509,7 @@ class CycleObserver(Protocol):
         Unless approved, it waits for a person.
         """
 
-    def plan_begun(self, name: str, moves: int) -> None:
+    def plan_begun(self, name: str, moves: int, uid: str) -> None:
         """The execution of the plan begins."""
 
     def replacements_untried(self, reason: str) -> None:
@@ -549,7 +549,7 @@ class SilentObserver:
     def plan_published(self, name: str, *, approved: bool) -> None:
         """Ignore it."""
 
-    def plan_begun(self, name: str, moves: int) -> None:
+    def plan_begun(self, name: str, moves: int, uid: str) -> None:
         """Ignore it."""
 
     def replacements_untried(self, reason: str) -> None:
@@ -566,3 +566,55 @@ class SilentObserver:
 
     def cycle_ended(self, outcome: Outcome) -> None:
         """Ignore it."""
+
+
+class _JoinedObservers:
+    """Passes all calls on to several observers, in their order."""
+
+    def __init__(self, observers: Sequence[CycleObserver]) -> None:
+        self._observers = observers
+
+    def phase_begun(self, phase: Phase) -> None:
+        for observer in self._observers:
+            observer.phase_begun(phase)
+
+    def phase_ended(self, phase: Phase, seconds: float) -> None:
+        for observer in self._observers:
+            observer.phase_ended(phase, seconds)
+
+    def planned(self, plan: Plan) -> None:
+        for observer in self._observers:
+            observer.planned(plan)
+
+    def plan_published(self, name: str, *, approved: bool) -> None:
+        for observer in self._observers:
+            observer.plan_published(name, approved=approved)
+
+    def plan_begun(self, name: str, moves: int, uid: str) -> None:
+        for observer in self._observers:
+            observer.plan_begun(name, moves, uid)
+
+    def replacements_untried(self, reason: str) -> None:
+        for observer in self._observers:
+            observer.replacements_untried(reason)
+
+    def nodes_freed(self, nodes: Sequence[str]) -> None:
+        for observer in self._observers:
+            observer.nodes_freed(nodes)
+
+    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
+        for observer in self._observers:
+            observer.moves_changed(statuses, wave)
+
+    def cut_off(self, why: str) -> None:
+        for observer in self._observers:
+            observer.cut_off(why)
+
+    def cycle_ended(self, outcome: Outcome) -> None:
+        for observer in self._observers:
+            observer.cycle_ended(outcome)
+
+
+def join_observers(first: CycleObserver, others: Sequence[CycleObserver]) -> CycleObserver:
+    """Return one observer that passes all calls on, the first itself where there are no others."""
+    return _JoinedObservers((first, *others)) if others else first

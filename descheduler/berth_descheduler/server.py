@@ -33,12 +33,13 @@ from berth_descheduler.options import (
     run_planner_settings,
     settings_to_serve,
 )
-from berth_descheduler.outcome import Outcome
+from berth_descheduler.outcome import CycleObserver, Outcome, join_observers
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import RunDefaults, read_plan_settings
 from berth_descheduler.settings import PLAN_RETENTION, CycleSettings, Service, ServiceSettings
+from berth_descheduler.traces import plan_traces
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
 from berth_service.health import Answer, HealthServer
 from berth_service.process import collect_garbage_rarely, configure_logs, parse_address, stop_on_signals
@@ -52,13 +53,20 @@ class DeschedulerService:
     """Runs cycles until it is asked to stop."""
 
     def __init__(
-        self, client: KubeClient, clock: Clock, settings: CycleSettings, planner: PlannerSettings, stop: threading.Event
+        self,
+        client: KubeClient,
+        clock: Clock,
+        settings: CycleSettings,
+        planner: PlannerSettings,
+        stop: threading.Event,
+        watchers: tuple[CycleObserver, ...] = (),
     ) -> None:
         self._client = client
         self._clock = clock
         self._settings = settings
         self._planner = planner
         self._stop = stop
+        self._watchers = watchers
         self.picture = Picture(client, settings.namespace)
         self.registry = CollectorRegistry()
         self.busy = False
@@ -82,7 +90,7 @@ class DeschedulerService:
         around = CycleContext(
             self._client,
             self._clock,
-            self.metrics,
+            join_observers(self.metrics, self._watchers),
             self._stop,
             settings_of_plan=lambda plan: read_plan_settings(self._client, plan, defaults, registry, self._clock.now()),
             picture=self.picture,
@@ -178,8 +186,8 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-descheduler") as client,
         stop_on_signals() as stop,
         naming_options(options),
+        plan_traces(clock := SystemClock()) as watchers,
     ):
-        clock = SystemClock()
         service: PolicyService | DeschedulerService
         if serves_policies:
             defaults = RunDefaults(settings, planner)
@@ -191,11 +199,12 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
                     installed_plugins(),
                     service_settings.plan_retention,
                     Picture(client, settings.namespace),
+                    watchers,
                 ),
                 stop,
             )
         else:
-            service = DeschedulerService(client, clock, settings, planner, stop)
+            service = DeschedulerService(client, clock, settings, planner, stop, watchers)
         history = CapacityHistory()
         with (
             serve_rest(rest_server_settings, service.registry, history, kubeconfig=kubeconfig, context=context),

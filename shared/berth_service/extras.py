@@ -17,6 +17,7 @@ class Extra(StrEnum):
     DESCHEDULER = "descheduler"
     OPERATOR = "operator"
     SANDBOX = "sandbox"
+    TRACES = "traces"
 
 
 _OF_DESCHEDULER: Final = ("fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn")
@@ -28,6 +29,8 @@ MODULES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
         Extra.DESCHEDULER: _OF_DESCHEDULER,
         Extra.OPERATOR: _OF_OPERATOR,
         Extra.SANDBOX: _OF_SANDBOX,
+        # The package above them comes with others, too.
+        Extra.TRACES: ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
     }
 )
 """Imported modules of each extra; the sandbox's Go is left out, because the machine may have it without its wheel."""
@@ -52,9 +55,16 @@ class MissingPackagesError(BerthError):
 
 def require(extra: Extra, purpose: str) -> None:
     """Raise `MissingPackagesError` unless all packages of an extra are installed."""
-    missing = tuple(name for name in MODULES[extra] if find_spec(name) is None)
+    missing = tuple(name for name in MODULES[extra] if not _is_installed(name))
     if missing:
         raise MissingPackagesError(purpose, missing, f"berth[{extra}]")
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # a package above it
+        return False
 
 
 def require_or_end(extra: Extra, program: str) -> None:

@@ -81,7 +81,7 @@ def release_memory() -> None:
 # --- logs ------------------------------------------------------------------------------------------------------------
 # Format of logs: JSON lines for a service, a few plain lines for people; always to standard error.
 
-_NOISY: Final = ("aiohttp", "asyncio", "kopf", "kubernetes", "urllib3")
+_NOISY: Final = ("aiohttp", "asyncio", "kopf", "kubernetes", "opentelemetry", "urllib3")
 
 
 def configure_logs(level: str, *, as_json: bool) -> None:

@@ -308,6 +308,33 @@ def test_volcanos_scheduler_reaches_the_extender_where_it_is_enabled(renderings:
     assert "extender" not in str(renderings["the defaults"])
 
 
+TRACED: dict[str, tuple[str, int]] = {
+    "a port that is named": ("http://collector.observability:4318", 4318),
+    "a port and a path": ("http://collector:14318/otlp", 14318),
+    "the port of the scheme": ("https://traces.example/otlp", 443),
+    "the same without TLS": ("http://collector", 80),
+    "an address of IPv6": ("http://[fd00::1]:4318", 4318),
+}
+
+
+@pytest.mark.parametrize("case", TRACED)
+@pytest.mark.parametrize("service", SERVICES)
+def test_both_services_export_traces_and_reach_the_collector(helm: Helm, service: str, case: str) -> None:
+    endpoint, port = TRACED[case]
+    made = helm.render({"traces": {"endpoint": endpoint, "env": {"OTEL_TRACES_SAMPLER_ARG": 0.1}}})
+    variables = {one["name"]: one.get("value") for one in container(made, service)["env"]}
+    assert (variables["OTEL_EXPORTER_OTLP_ENDPOINT"], variables["OTEL_TRACES_SAMPLER_ARG"]) == (endpoint, "0.1")
+    *_, egress = find(made, "NetworkPolicy", f"berth-{service}")["spec"]["egress"]
+    assert egress == {"ports": [{"port": port, "protocol": "TCP"}]}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_nothing_is_traced_by_default(renderings: dict[str, list[Manifest]], helm: Helm, service: str) -> None:
+    assert "OTEL_" not in str(renderings["the defaults"])
+    without_endpoint = helm.render({"traces": {"env": {"OTEL_TRACES_SAMPLER": "always_on"}}})
+    assert "OTEL_" not in str(container(without_endpoint, service))
+
+
 def test_the_webhook_is_reached_by_its_service_unless_an_address_is_named(
     renderings: dict[str, list[Manifest]],
 ) -> None:

@@ -131,6 +131,10 @@ EVERYTHING: Final[dict[str, Any]] = {
         "restFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
         "volcanoFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "volcano-system"}}}],
     },
+    "traces": {
+        "endpoint": "http://collector.observability:4318",
+        "env": {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": 0.25},
+    },
     "monitoring": {
         "serviceMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prometheus"}},
         "rules": {
@@ -171,6 +175,8 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "an option that the program has not": ({"descheduler": {"options": {"once": True}}}, "once"),
     "an option of the other program": ({"operator": {"options": {"maxMoves": 1}}}, "maxMoves"),
     "no operator at all": ({"operator": {"replicas": 0}}, "replicas"),
+    "an address of traces without a scheme": ({"traces": {"endpoint": "collector:4318"}}, "endpoint"),
+    "a variable that is not OpenTelemetry's": ({"traces": {"env": {"HTTP_PROXY": "http://a"}}}, "HTTP_PROXY"),
     "a number as text": ({"operator": {"replicas": "2"}}, "replicas"),
     "a text as number": ({"image": {"tag": 1}}, "tag"),
     "a list as text": ({"descheduler": {"options": {"fragmentationShape": "cpu=1"}}}, "fragmentationShape"),

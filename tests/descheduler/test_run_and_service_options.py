@@ -556,6 +556,6 @@ def test_metrics_show_how_fragmented_the_cluster_was() -> None:
 
 def test_an_observer_may_ignore_everything() -> None:
     observer = SilentObserver()
-    observer.plan_begun("plan", 1)
+    observer.plan_begun("plan", 1, "uid")
     observer.cycle_ended(Outcome(Verdict.LEASE_HELD))
     assert vars(observer) == {}

@@ -20,7 +20,7 @@ def shown(*, terminal: bool) -> str:
         progress.phase_begun(Phase.SNAPSHOT)
         progress.plan_published("plan-1", approved=False)
         progress.phase_begun(Phase.APPROVAL)
-        progress.plan_begun("plan-1", 4)
+        progress.plan_begun("plan-1", 4, "uid-1")
         progress.moves_changed(statuses(MoveState.EVICTED, *[MoveState.PENDING] * 3), 1)
         progress.moves_changed(statuses(MoveState.LANDED, *[MoveState.EVICTED] * 3), 1)
         progress._bar.refresh()

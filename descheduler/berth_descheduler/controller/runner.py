@@ -50,7 +50,7 @@ from berth_descheduler.migration.nodes.plan_taints import left_over_nodes
 from berth_descheduler.migration.plans.abort import abort_plan
 from berth_descheduler.migration.plans.publishing import end_plan
 from berth_descheduler.migration.plans.recovery import recover_plans
-from berth_descheduler.outcome import Outcome, Verdict
+from berth_descheduler.outcome import Outcome, Verdict, join_observers
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.policy import PolicyError, PolicyRun, asked_drain, choose_plan_settings, requested_drain_settings
 from berth_descheduler.settings import CycleSettings, FreedNodes
@@ -260,7 +260,7 @@ class Runner:
         context = CycleContext(
             self._context.client,
             self._context.clock,
-            self._metrics,
+            join_observers(self._metrics, self._context.watchers),
             stop,
             settings_of_plan=lambda _: None,
             picture=self._context.picture,

@@ -22,6 +22,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import ParsedPolicy
 from berth_descheduler.controller.own_policies import OwnPolicies
 from berth_descheduler.migration.plans.events import announce
+from berth_descheduler.outcome import CycleObserver
 from berth_descheduler.picture import Picture
 from berth_descheduler.plugins import PluginRegistry
 from berth_descheduler.policy import PolicyError, PolicyRun, RunDefaults, read_policy
@@ -59,6 +60,9 @@ class ServiceContext:
 
     picture: Picture
     """The cluster, as runs and the work beside them see it."""
+
+    watchers: tuple[CycleObserver, ...] = ()
+    """What follows each cycle beside the metrics."""
 
     def read(self, policy: DeschedulerPolicy) -> ParsedPolicy:
         """Return a policy with its run or what is wrong with it."""

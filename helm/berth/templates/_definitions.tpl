@@ -197,6 +197,20 @@ readinessProbe:
   failureThreshold: 2
 {{- end }}
 
+{{- /* Variables of OpenTelemetry, empty where nothing is traced; the context is the root. */ -}}
+{{- define "berth.traceEnv" -}}
+{{- with .Values.traces }}
+{{- if .endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ .endpoint | quote }}
+{{- range $name, $value := .env }}
+- name: {{ $name }}
+  value: {{ include "berth.text" $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* Labels and annotations of the pods of one service; the context is a list: root, name of the service. */ -}}
 {{- define "berth.podMetadata" -}}
 {{- $service := get (index . 0).Values (index . 1) -}}

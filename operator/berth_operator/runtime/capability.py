@@ -18,6 +18,7 @@ from berth_operator import telemetry
 from berth_operator.admission.reviews import Review
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.events import EventRecorder
+from berth_operator.reservation.act.executor import ActionWatcher
 from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.rules import ReservationRule
 from berth_operator.runtime.workqueue import Key
@@ -92,6 +93,13 @@ class Capability:
 
     def reconcile(self, key: Key) -> None:
         """Reconcile a key of one of its kinds; an error has it tried again."""
+
+    def action_watcher(self) -> ActionWatcher | None:
+        """Return what learns of each action on a Reservation, in the thread that has carried it out; None for nothing.
+
+        It is called once, after all capabilities are built. The watcher must not raise.
+        """
+        return None
 
     def reviews(self) -> Mapping[str, Review]:
         """Return what answers admission reviews, by its path below the webhook's own; all replicas answer."""

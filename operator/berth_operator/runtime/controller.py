@@ -114,6 +114,8 @@ class Controller:
             listing=partial(Listing, client, clock),
         )
         self.capabilities = tuple(capability(kernel) for capability in CAPABILITIES)
+        watchers = (capability.action_watcher() for capability in self.capabilities)
+        self._executor.watch([watcher for watcher in watchers if watcher is not None])
         self._sweep = Resync(context, scope, self._pod_groups, fences, queue.add, self._resync_capabilities)
         self._stop, self._retired, self._started = threading.Event(), threading.Event(), threading.Event()
         self._informers = Informers(client, cache, self._rules, settings.placeholders.namespace, self._fail)

@@ -9,6 +9,7 @@ from berth_kube import KubeClient
 from berth_operator.capabilities.evictions.act import Evictions
 from berth_operator.capabilities.extender.act import Extender
 from berth_operator.capabilities.queues.act import Queues
+from berth_operator.capabilities.traces.act import Traces
 from berth_operator.capabilities.windows.act import Windows
 from berth_operator.capabilities.zones.act import Zones
 from berth_operator.reservation.rules import JoinedRules
@@ -20,6 +21,7 @@ CAPABILITIES: Final[tuple[type[Capability], ...]] = (
     Queues,
     Evictions,
     Extender,
+    Traces,
 )
 
 

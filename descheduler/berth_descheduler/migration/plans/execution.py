@@ -137,7 +137,7 @@ def _begin(context: PlanContext, plan: MigrationPlan, *, adopted: bool) -> Migra
     announce(context.client, context.clock, plan, reason, f"{action}: {PlannedMove.count_all(plan.spec.moves)}")
     if adopted:
         _LOG.warning(telemetry.PLAN_ADOPTED, **{telemetry.KEY_PLAN: plan.metadata.name})
-    context.observer.plan_begun(plan.metadata.name, len(plan.spec.moves))
+    context.observer.plan_begun(plan.metadata.name, len(plan.spec.moves), plan.metadata.uid)
     return replace(plan, status=status)
 
 

@@ -5,6 +5,7 @@ Each action takes one or two calls, cached at once. A failed call is raised, and
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, assert_never
 
@@ -98,6 +99,21 @@ _TRIES: Final = 8
 _LOG = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutedAction:
+    """An action that was carried out or refused."""
+
+    reservation: Reservation
+    action: Action
+    began_at: datetime
+    ended_at: datetime
+    failure: str | None
+    """Why it was refused or could not be called; None where it was carried out."""
+
+
+ActionWatcher = Callable[[ExecutedAction], None]
+
+
 class ActionExecutor:
     """Carries out the actions of one Reservation at a time."""
 
@@ -127,6 +143,11 @@ class ActionExecutor:
         self._recorder = recorder
         self._slots = SlotFinder(context.cache)
         self._leads = leads
+        self._watchers: tuple[ActionWatcher, ...] = ()
+
+    def watch(self, watchers: Sequence[ActionWatcher]) -> None:
+        """Have each action noted once it is carried out or refused; a watcher must not raise."""
+        self._watchers = tuple(watchers)
 
     def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
         """Write the status and record a change of phase.
@@ -191,7 +212,7 @@ class ActionExecutor:
                 continue
             require_lease(self._leads)
             try:
-                self._execute_one(reservation, action)
+                self._execute_watched(reservation, action)
             except PermanentError as error:
                 first_refusal = first_refusal or error
                 skipped.add(pod_uid)
@@ -201,6 +222,21 @@ class ActionExecutor:
             _LOG.debug(telemetry.ACTION, **{telemetry.KEY_ACTION: label, telemetry.KEY_RESERVATION: reservation.key})
         if first_refusal is not None:
             raise first_refusal
+
+    def _execute_watched(self, reservation: Reservation, action: Action) -> None:
+        if not self._watchers:
+            self._execute_one(reservation, action)
+            return
+        began_at, failure = self._now(), None
+        try:
+            self._execute_one(reservation, action)
+        except BerthError as error:
+            failure = str(error)
+            raise
+        finally:
+            step = ExecutedAction(reservation, action, began_at, self._now(), failure)
+            for watcher in self._watchers:
+                watcher(step)
 
     def _execute_one(self, reservation: Reservation, action: Action) -> None:
         match action:

@@ -1,0 +1,89 @@
+"""Which span an action is, and where it stands in which trace."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from berth_core import MOVE_ANNOTATION, PLAN_KIND, ObjectMeta, Pod, Reservation
+from berth_operator.reservation.act.executor import ExecutedAction
+from berth_operator.reservation.actions import (
+    Action,
+    AssignSlot,
+    ChooseNodes,
+    CompleteHandover,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    DeleteReservation,
+    ExtendHandover,
+    Nominate,
+    Probe,
+    Release,
+    RenewPlaceholder,
+    ShortenPlaceholder,
+    SurveyNode,
+    Ungate,
+    Validate,
+    label_of,
+)
+from berth_service.traces import PLAN_SPAN, move_span
+
+_LONGEST_POSITION: Final = 9
+"""Digits of a move's position; an annotation may be anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A span of a step."""
+
+    name: str
+    trace: str
+    """The uid of the plan, or of the Reservation where it is of no plan."""
+    span: str
+    parent: str | None
+    attributes: Mapping[str, str]
+
+
+def describe_step(executed: ExecutedAction) -> Step | None:
+    """Return the span of an action; None for one that neither holds a place nor hands it over."""
+    subject = _subject(executed.action)
+    if subject is None:
+        return None
+    reservation, label = executed.reservation, label_of(type(executed.action))
+    plan = _plan_uid(reservation)
+    pod = {"k8s.namespace.name": subject.metadata.namespace, "k8s.pod.name": subject.metadata.name}
+    return Step(
+        name=label,
+        trace=plan or reservation.metadata.uid,
+        span=f"{reservation.metadata.uid}/{label}/{subject.metadata.uid}/{executed.began_at.isoformat()}",
+        parent=_parent(reservation) if plan else None,
+        attributes={"berth.reservation": reservation.key, **{key: value for key, value in pod.items() if value}},
+    )
+
+
+def _subject(action: Action) -> Pod | None:
+    """Return the pod that an action is about, an unnamed one for a placeholder that is created; None for no step."""
+    match action:
+        case AssignSlot(pod) | ExtendHandover(pod) | Nominate(pod) | Ungate(pod) | CompleteHandover(pod) | Release(pod):
+            return pod
+        case DeletePlaceholder(pod) | ShortenPlaceholder(pod):
+            return pod
+        case RenewPlaceholder(placeholder=pod):
+            return pod
+        case CreatePlaceholder(task, index):
+            return Pod(metadata=ObjectMeta(uid=f"{task.name}/{index}"))
+        case Validate() | ChooseNodes() | SurveyNode() | Probe() | DeleteReservation():
+            return None
+        case _:
+            assert_never(action)
+
+
+def _plan_uid(reservation: Reservation) -> str:
+    """Return the uid of the plan that controls a Reservation, "" without one."""
+    owners = reservation.metadata.owner_references
+    return next((owner.uid for owner in owners if owner.controller and owner.kind == PLAN_KIND), "")
+
+
+def _parent(reservation: Reservation) -> str:
+    position = reservation.metadata.annotations.get(MOVE_ANNOTATION, "")
+    is_move = position.isascii() and position.isdecimal() and len(position) <= _LONGEST_POSITION
+    return move_span(int(position)) if is_move else PLAN_SPAN
