@@ -340,6 +340,7 @@ IMPORTED_WHERE_USED: Final = {
     ("berth_descheduler.planner.solver.highs", "highspy"),
     ("berth_sandbox.real_nodes.nodes", "berth_sandbox.key_files"),
     ("berth_sandbox.sandbox", "berth_sandbox.key_files"),
+    ("berth_service.traces", "berth_service.spans"),
 }
 """Imports within functions of what an extra brings. Either the function finds out first whether it is there, or only
 what has asked for the extra calls it."""
