@@ -69,7 +69,12 @@ RESERVATION_NAME_ANNOTATION: Final = f"{PREFIX}/reservation-name"
 """On a placeholder, for people: `namespace/name` of the Reservation."""
 
 SLOT_ANNOTATION: Final = f"{PREFIX}/slot"
-"""On an owner pod in a hand-over: `task/index/node` of its slot; removed with the label."""
+"""On an owner pod in a hand-over: `task/index/node` of its slot, or `task/index+index/node` of several.
+
+It is removed with the label."""
+
+SLOTS_ADD_UP_ANNOTATION: Final = f"{PREFIX}/slots-add-up"
+"""On a Reservation: `true` if a pod that is larger than a slot may take several of one node."""
 
 MOVE_ANNOTATION: Final = f"{PREFIX}/move"
 """On a Reservation of a plan: the index of the move in `spec.moves`."""

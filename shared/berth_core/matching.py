@@ -25,7 +25,7 @@ from berth_core.objects import (
     TopologySpreadConstraint,
 )
 from berth_core.reservations import ObjectReference, ReservationOwner
-from berth_core.resources import ResourceAmounts, effective_requests
+from berth_core.resources import CPU, EPHEMERAL_STORAGE, MEMORY, ResourceAmounts, effective_requests
 from berth_core.selectors import matches_labels
 
 # --- canonical -------------------------------------------------------------------------------------------------------
@@ -196,6 +196,10 @@ _SHAPE: Final = "scheduling_shape"
 """The attribute under which a spec caches its scheduling shape."""
 
 
+_LOST_BY_ROUNDING: Final = {CPU: 1, MEMORY: 1 << 20, EPHEMERAL_STORAGE: 1 << 20}
+"""Less than this is lost of each amount where a sum is divided into equal slots."""
+
+
 def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
     """Return whether a pod belongs to an owner of a Reservation.
 
@@ -225,7 +229,11 @@ class SchedulingShape:
     requests: ResourceAmounts
 
     def takes(self, pod: "SchedulingShape", *, scheduler_name: str) -> bool:
-        """Return whether a pod of a shape looks like this template and requests no more."""
+        """Return whether a pod looks like this template and requests no more."""
+        return self.looks_like(pod, scheduler_name=scheduler_name) and pod.requests.fits_within(self.requests)
+
+    def looks_like(self, pod: "SchedulingShape", *, scheduler_name: str) -> bool:
+        """Return whether a pod looks like this template but for its requests."""
         return (
             _scheduler(self.scheduler_name or scheduler_name) == _scheduler(pod.scheduler_name)
             and self.priority_class_name == pod.priority_class_name
@@ -234,7 +242,6 @@ class SchedulingShape:
             and self.tolerations == pod.tolerations
             and pod.spread <= self.spread
             and not pod.claims_devices
-            and pod.requests.fits_within(self.requests)
         )
 
 
@@ -263,6 +270,29 @@ def template_matches(template: PodTemplate, pod: Pod, *, scheduler_name: str) ->
     template that names none.
     """
     return shape_of(template.spec).takes(shape_of(pod.spec), scheduler_name=scheduler_name)
+
+
+def slots_needed(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> int:
+    """Return how many slots of a template together are enough for a pod, 0 if no number is.
+
+    The slots are equal parts of a sum, rounded down. A pod needs as many as its share of the sum says, so each of
+    several slots counts as less than a unit larger: a thousandth of a cpu, a Mi of memory. Raises `InputError` for a
+    bad quantity.
+    """
+    offered, asked = shape_of(template.spec), shape_of(pod.spec)
+    if not offered.looks_like(asked, scheduler_name=scheduler_name):
+        return 0
+    if asked.requests.fits_within(offered.requests):
+        return 1
+    needed = 1
+    for name, amount in asked.requests.items():
+        part = offered.requests.get(name)
+        if amount > 0 and not part:
+            return 0
+        if amount > part:
+            unit = _LOST_BY_ROUNDING.get(name, 0)
+            needed = max(needed, min(-(-amount // part), amount // (part + unit) + 1) if unit else -(-amount // part))
+    return needed
 
 
 def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import msgspec
 from berth_core.clock import format_timestamp, parse_duration, parse_timestamp
 from berth_core.decoding import convert
 from berth_core.errors import InputError
-from berth_core.labels import MOVE_ANNOTATION, PREFIX, ROOM_ANNOTATION, STARVING_JOB_LABEL
+from berth_core.labels import MOVE_ANNOTATION, PREFIX, ROOM_ANNOTATION, SLOTS_ADD_UP_ANNOTATION, STARVING_JOB_LABEL
 from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
 from berth_core.unreadable import read_or_stand_in
 
@@ -319,6 +319,11 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     def phase(self) -> ReservationPhase:
         """Return the phase; a Reservation without a status is Pending."""
         return self.status.state.phase if self.status.state else ReservationPhase.PENDING
+
+    @property
+    def slots_add_up(self) -> bool:
+        """Return whether a pod that is larger than a slot may take several of one node."""
+        return self.metadata.annotations.get(SLOTS_ADD_UP_ANNOTATION) == "true"
 
     @property
     def is_live(self) -> bool:

@@ -46,9 +46,9 @@ def create_pod(stage: Stage, name: str, *, cpu: str, annotations: dict[str, str]
     stage.client.create(PODS, body, namespace=stage.namespace)
 
 
-def create_gated(stage: Stage, name: str) -> bool:
+def create_gated(stage: Stage, name: str, cpu: str = SLOT["cpu"]) -> bool:
     """Create a pod of the window; return False, without it, if the webhook had no answer in time on a busy machine."""
-    create_pod(stage, name, cpu=SLOT["cpu"], annotations=RESERVEABLE)
+    create_pod(stage, name, cpu=cpu, annotations=RESERVEABLE)
     if RESERVATION_LABEL in stage.pod(name).metadata.labels:
         return True
     stage.client.delete(PODS, name, namespace=stage.namespace, grace_seconds=0)
@@ -139,6 +139,31 @@ def test_the_proposals_window_holds_ten_places_on_the_most_idle_nodes_and_gives_
     eventually("outside the window others get in", lambda: len(running_on(stage, "other")) == 1, seconds=LONG_SECONDS)
     assert len(running_on(stage, "book-")) == 8
     assert len(running_on(stage, "low-")) == 4, "nothing is preempted"
+
+
+def test_pods_of_any_size_share_what_a_window_holds_and_others_do_not_come_between(
+    stage: Stage, books: tuple[str, ...]
+) -> None:
+    open_window(stage, resources={"cpu": "20", "memory": "20Gi"})
+    eventually("ten places of 2 cpu are held", lambda: held(stage) == 10, seconds=LONG_SECONDS)
+    (active,) = read(stage).status.active
+    stage.wait_until_proven(active.reservation, seconds=LONG_SECONDS)
+    hungry = [f"hungry-{number}" for number in range(8)]
+    for name in hungry:
+        create_pod(stage, name, cpu="2", **on(books[0]))
+    await_refused(stage, *hungry)
+    for number, (cpu, taken) in enumerate((("8", 4), ("3", 6), ("1", 7), ("6", 10))):
+        name = f"book-{number}"
+        eventually(f"{name} is gated", lambda: create_gated(stage, name, cpu), seconds=LONG_SECONDS)  # noqa: B023 - called at once
+        eventually(f"{name} runs", lambda: len(running_on(stage, name)) == 1, seconds=LONG_SECONDS)  # noqa: B023
+        eventually(
+            f"its {cpu} cpu are counted",
+            lambda: [one.taken for one in read(stage).status.active] == [taken],  # noqa: B023
+            seconds=LONG_SECONDS,
+        )
+        assert taken == 10 or not running_on(stage, "hungry-"), "no other pod has come between"
+    assert running_on(stage, "book-0") == [books[0]]
+    assert not stage.placeholders(active.reservation)
 
 
 def test_others_get_in_on_other_nodes_on_surplus_and_once_the_windows_pods_have_come(stage: Stage) -> None:

@@ -18,12 +18,25 @@ def test_a_note_reads_as_it_was_written(task: str, index: int, node: str, deadli
     assert Assignment.from_pod(pod(annotations={SLOT_ANNOTATION: written.to_annotation()})) == written
 
 
+@given(indices=st.lists(st.integers(0, 999), min_size=2, max_size=50, unique=True))
+def test_a_note_of_several_slots_reads_as_it_was_written(indices: list[int]) -> None:
+    first, *further = indices
+    written = Assignment(task="web", index=first, node="node-a", deadline=5, further=tuple(further))
+    assert Assignment.from_pod(pod(annotations={SLOT_ANNOTATION: written.to_annotation()})) == written
+    assert written.slots == tuple(("web", index) for index in indices)
+
+
 NO_NOTES = (
     "",
     "web",
     "web/0/node-a",
     "web/x/node-a/5",
     "web/0/node-a/soon",
+    "web/0+0/node-a/5",
+    "web/0+/node-a/5",
+    "web/+1/node-a/5",
+    "web/0+1000/node-a/5",
+    f"web/{'+'.join(['0'] * 5000)}/node-a/5",
     "web/0/a/5/6",
     "web/-1/a/5",
     "web/1000/a/5",

@@ -1,4 +1,4 @@
-"""The note on a pod with a slot: which slot it gets, on which node, until when."""
+"""The note on a pod with a slot: which slot it gets, or which several, on which node, until when."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,7 @@ _PARTS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A slot given to a pod.
+    """A slot given to a pod, or several of one task on one node.
 
     Until `deadline` (unix seconds) others leave pod and node alone.
     """
@@ -19,10 +19,18 @@ class Assignment:
     index: int
     node: str
     deadline: int
+    further: tuple[int, ...] = ()
+    """The indices of the other slots."""
+
+    @property
+    def slots(self) -> tuple[tuple[str, int], ...]:
+        """Return the slots by task and index, the first one first."""
+        return tuple((self.task, index) for index in (self.index, *self.further))
 
     def to_annotation(self) -> str:
         """Return the annotation's value; no part may contain a slash."""
-        return f"{self.task}/{self.index}/{self.node}/{self.deadline}"
+        indices = "+".join(map(str, (self.index, *self.further)))
+        return f"{self.task}/{indices}/{self.node}/{self.deadline}"
 
     @classmethod
     def from_pod(cls, pod: Pod) -> "Assignment | None":
@@ -30,10 +38,19 @@ class Assignment:
         parts = pod.metadata.annotations.get(SLOT_ANNOTATION, "").split("/")
         if len(parts) != _PARTS:
             return None
-        task, raw_index, node, raw_deadline = parts
-        index = read_whole_number(raw_index, most=HIGHEST_SLOT_INDEX)
+        task, raw_indices, node, raw_deadline = parts
+        indices = _read_indices(raw_indices)
         deadline = read_whole_number(raw_deadline, most=LATEST_UNIX_SECONDS)
-        return None if index is None or deadline is None else cls(task, index, node, deadline)
+        return None if not indices or deadline is None else cls(task, indices[0], node, deadline, indices[1:])
 
     def is_of_same_slot(self, other: "Assignment") -> bool:
-        return (self.task, self.index) == (other.task, other.index)
+        return self.slots == other.slots
+
+
+def _read_indices(text: str) -> tuple[int, ...]:
+    """Return different indices such as 0+3+7; () for anything else."""
+    if text.count("+") > HIGHEST_SLOT_INDEX:
+        return ()
+    raw_indices = text.split("+")
+    indices = {index for raw in raw_indices if (index := read_whole_number(raw, most=HIGHEST_SLOT_INDEX)) is not None}
+    return tuple(map(int, raw_indices)) if len(indices) == len(raw_indices) else ()

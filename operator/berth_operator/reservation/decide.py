@@ -4,13 +4,25 @@ It is pure, so a restarted operator decides the same. What each step of a hand-o
 pod gets which slot in `slot_giving`; when a placeholder comes and goes in `placeholders`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from berth_core import Capacity, ReservationPhase, ReservationStatus, SlotState, expires_at, parse_timestamp
-from berth_operator.reservation.actions import Action, ChooseNodes, DeleteReservation, Probe, SurveyNode, Validate
+from berth_operator.reservation.actions import (
+    Action,
+    ChooseNodes,
+    CompleteHandover,
+    DeleteReservation,
+    ExtendHandover,
+    Nominate,
+    Probe,
+    Release,
+    SurveyNode,
+    Ungate,
+    Validate,
+)
 from berth_operator.reservation.handover import next_steps
 from berth_operator.reservation.nodes_to_survey import due_surveys
 from berth_operator.reservation.observation import Observation
@@ -68,10 +80,22 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
     wake = min((seconds for seconds in wakes if seconds is not None), default=None)
     return Decision(
         status,
-        tuple(actions),
+        tuple(_once_per_pod(actions)),
         wake_seconds=None if wake is None else max(_SHORTEST_WAKE_SECONDS, wake),
         seeks_owners=not phase.terminal and has_spare_slots(seen, views, actions),
     )
+
+
+def _once_per_pod(actions: Iterable[Action]) -> Iterator[Action]:
+    """Yield the actions, each step of an owner once: a pod that takes several slots has a view for each."""
+    seen_steps = set[tuple[type[Action], str]]()
+    for action in actions:
+        if isinstance(action, ExtendHandover | Nominate | Ungate | CompleteHandover | Release):
+            step = type(action), action.pod.metadata.uid
+            if step in seen_steps:
+                continue
+            seen_steps.add(step)
+        yield action
 
 
 def _patience_seconds(seen: Observation, settings: OperatorSettings) -> float:

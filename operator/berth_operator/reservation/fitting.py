@@ -1,6 +1,8 @@
-"""Which pod may take which slot: namespace, owner, template, and the tightest of several tasks."""
+"""Which pod may take which slots: namespace, owner, template, and the tightest of several tasks or nodes."""
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from berth_core import (
     InputError,
@@ -10,6 +12,7 @@ from berth_core import (
     Slot,
     owner_matches,
     shape_of,
+    slots_needed,
     template_differences,
     template_matches,
 )
@@ -35,24 +38,110 @@ def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> 
     return min(fitting, key=_size) if len(fitting) > 1 else next(iter(fitting), None)
 
 
-def why_not_fitting(reservation: Reservation, pod: Pod, held: Collection[str]) -> str:
-    """Return why an owner's pod fits no task in `held`.
+@dataclass(frozen=True, slots=True)
+class SlotChoice:
+    """The slots that a pod may take: so many of a task, on one node where it takes several."""
+
+    task: ReservationTask
+    number: int = 1
+    node: str = ""
+    """"" for any node."""
+
+
+class FreeSlots:
+    """The free slots of one Reservation by task and node, of which pods take theirs one after the other."""
+
+    def __init__(self, slots: Iterable[Slot]) -> None:
+        self._by_place = Counter((slot.task, slot.node) for slot in slots)
+        self._by_task: Counter[str] = Counter()
+        for (task, _), number in self._by_place.items():
+            self._by_task[task] += number
+
+    def __bool__(self) -> bool:
+        return any(self._by_task.values())
+
+    def choose(self, reservation: Reservation, pod: Pod) -> SlotChoice | None:
+        """Return the slots that the pod may take, None if it may take none.
+
+        They are of the smallest task that fits. Where slots add up, a pod gets as many as it needs, on the node that
+        has so many with the fewest free ones: the others keep room for larger pods.
+        """
+        if not reservation.slots_add_up:
+            task = choose_task(reservation, pod, self._by_task)
+            return None if task is None else SlotChoice(task)
+        choices = (
+            SlotChoice(task, number, node)
+            for task, number in _needed_of_each(reservation, pod)
+            if (node := self._tightest(task.name, number)) is not None
+        )
+        return min(choices, key=lambda choice: _size(choice.task), default=None)
+
+    def may_suffice(self, reservation: Reservation, pod: Pod) -> bool:
+        """Return whether the pod could take slots if all of them were on one node."""
+        if not reservation.slots_add_up:
+            return choose_task(reservation, pod, self._by_task) is not None
+        return any(self._by_task[task.name] >= number for task, number in _needed_of_each(reservation, pod))
+
+    def take(self, choice: SlotChoice) -> None:
+        """Count slots as taken."""
+        self._by_task[choice.task.name] -= choice.number
+        self._by_place[choice.task.name, choice.node] -= choice.number
+
+    def _tightest(self, task: str, number: int) -> str | None:
+        """Return the node with the fewest free slots of a task that has so many, None if none has."""
+        fitting = [(free, node) for (name, node), free in self._by_place.items() if name == task and free >= number]
+        return min(fitting)[1] if fitting else None
+
+
+def _needed_of_each(reservation: Reservation, pod: Pod) -> Iterator[tuple[ReservationTask, int]]:
+    """Yield the tasks whose slots the pod may take, each with the number that it needs."""
+    if may_own(reservation, pod):
+        for task in reservation.spec.tasks:
+            if number := _slots_needed(reservation, task, pod):
+                yield task, number
+
+
+def _slots_needed(reservation: Reservation, task: ReservationTask, pod: Pod) -> int:
+    """Return how many slots of a task the pod needs, 0 if no number is enough or its requests cannot be read."""
+    if not reservation.slots_add_up:
+        return int(_fits(reservation, task, pod))
+    try:
+        return slots_needed(task.template, pod, scheduler_name=reservation.spec.scheduler_name)
+    except InputError:
+        return 0
+
+
+def why_not_fitting(reservation: Reservation, pod: Pod, held: Collection[Slot]) -> str:
+    """Return why an owner's pod fits no task with a slot in `held`.
 
     The text is on the closest task. "" if it fits one, or if the Reservation is not for the pod or holds nothing.
     Raises `InputError` for a bad quantity.
     """
     if not held or not may_own(reservation, pod):
         return ""
-    tasks = [task for task in reservation.spec.tasks if task.name in held]
+    names = {slot.task for slot in held}
+    tasks = [task for task in reservation.spec.tasks if task.name in names]
     if not tasks or any(_fits(reservation, task, pod) for task in tasks):
         return ""
+    needed = [(number, task) for task in tasks if (number := _slots_needed(reservation, task, pod))]
+    if needed:
+        return "" if FreeSlots(held).choose(reservation, pod) else _too_few_together(held, *min(needed, key=_number))
     scheduler = reservation.spec.scheduler_name
     refusals = [(task, template_differences(task.template, pod, scheduler_name=scheduler)) for task in tasks]
     closest, differences = min(refusals, key=lambda refusal: len(refusal[1]))
     return f"{', '.join(differences)} (task {closest.name})"
 
 
-def why_not_owner(reservation: Reservation, pod: Pod, held: Collection[str]) -> str:
+def _number(needed: tuple[int, ReservationTask]) -> int:
+    return needed[0]
+
+
+def _too_few_together(held: Iterable[Slot], needed: int, task: ReservationTask) -> str:
+    by_node = Counter(slot.node for slot in held if slot.task == task.name)
+    return f"it needs {needed} slots of one node, and no node has more than {max(by_node.values())} (task {task.name})"
+
+
+def why_not_owner(reservation: Reservation, pod: Pod, held: Collection[Slot]) -> str:
     """Return why a pod is none of an owner's whose entry has the name of its controller; "" if none has.
 
     That is so for a controller that was made again under its name: the entry has the uid of the one before.
@@ -83,9 +172,17 @@ def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[
         return None
     task = next((task for task in reservation.spec.tasks if task.name == assignment.task), None)
     slot = slots.get((assignment.task, assignment.index))
-    if task is None or slot is None or not slot.node or not _fits(reservation, task, pod):
+    if task is None or slot is None or not slot.node or not _fits_slots(reservation, task, pod, assignment):
         return None
-    return assignment if slot.node in {assignment.node, pod.spec.node_name} else None
+    nodes = {slot.node if (slot := slots.get(key)) is not None else "" for key in assignment.slots}
+    return assignment if nodes <= {assignment.node, pod.spec.node_name} - {""} else None
+
+
+def _fits_slots(reservation: Reservation, task: ReservationTask, pod: Pod, assignment: Assignment) -> bool:
+    """Return whether a pod may take the slots of a note, and no more than it needs."""
+    if not assignment.further:
+        return _fits(reservation, task, pod)
+    return reservation.slots_add_up and _slots_needed(reservation, task, pod) == len(assignment.slots)
 
 
 def _fits(reservation: Reservation, task: ReservationTask, pod: Pod) -> bool:

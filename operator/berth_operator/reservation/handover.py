@@ -12,6 +12,9 @@ into a `Handover`; each stage then leads to one next action (numbers as in the p
     ·. less than half of its time is left              -> more time, before anything else
     ·. all its time is spent                           -> release the pod
 
+A pod that takes several slots of one node is in one hand-over: all their placeholders go under one guard, and its gate
+once the last of them is gone, so that no pod comes between.
+
 A bound pod has its place, however long its images take: no other pod waits for it to run.
 
 The nomination comes last because kube-scheduler counts a nominated pod as if it were on its node (its cache of
@@ -25,6 +28,7 @@ seconds for which an operator has attended to its stage (`runtime.active_time`),
 operator acts, or no API server answers, no time passes for a pod that is on its way.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -104,12 +108,16 @@ class HandoverStage(Enum):
         return self in {HandoverStage.BOUND, HandoverStage.RUNNING}
 
 
-def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
-    """Return the stage of a pod, given its slot's placeholder."""
+def stage_of(pod: Pod, placeholders: Collection[Pod]) -> HandoverStage:
+    """Return the stage of a pod, given the placeholders that are left of its slots.
+
+    One that takes several goes on once all have ended: until then nothing of its place is free to any pod.
+    """
     if pod.spec.node_name:
         return HandoverStage.RUNNING if has_started(pod) else HandoverStage.BOUND
-    if placeholder is not None:
-        return HandoverStage.ENDING if placeholder.is_terminating else HandoverStage.HELD
+    if placeholders:
+        are_ending = all(placeholder.is_terminating for placeholder in placeholders)
+        return HandoverStage.ENDING if are_ending else HandoverStage.HELD
     if holds_our_gate(pod):
         return HandoverStage.FREED
     return HandoverStage.UNTRIED if SCHEDULER.is_untried(pod) else HandoverStage.TRIED
@@ -124,7 +132,7 @@ class Handover:
     """The slot that it gets."""
     stage: HandoverStage
     placeholder: Pod | None
-    """The placeholder that gives way to it."""
+    """The placeholder of this slot that gives way to it; of several slots each has its own."""
     spent_seconds: float
     """Attended seconds for which it has waited for the same component."""
     has_timed_out: bool
@@ -140,6 +148,11 @@ class Handover:
     """Whether its node admits it."""
 
     @property
+    def holder(self) -> Pod | None:
+        """The placeholder, unless it is ending already: those of other slots may be held still."""
+        return None if self.placeholder is None or self.placeholder.is_terminating else self.placeholder
+
+    @property
     def is_settled(self) -> bool:
         """Whether every scheduler has seen its guard, and none sends another pod to its place."""
         return self.is_guarded and self.settling_seconds <= 0
@@ -152,11 +165,16 @@ class Handover:
         return not settings.timeout_seconds / 2 <= seconds_left <= settings.timeout_seconds + _CLOCK_SLACK_SECONDS
 
 
+def holders_of(note: Assignment, placeholders: Mapping[tuple[str, int], Pod]) -> tuple[Pod, ...]:
+    """Return the placeholders that are left of the slots of a note."""
+    return tuple(placeholders[key] for key in note.slots if key in placeholders)
+
+
 def read_handover(
     seen: Observation, pod: Pod, note: Assignment, placeholder: Pod | None, settings: HandoverSettings
 ) -> Handover:
     """Return what is observed of a pod on its way into the slot of a note."""
-    stage = stage_of(pod, placeholder)
+    stage = stage_of(pod, holders_of(note, seen.placeholders))
     spent_seconds = seen.stage_ages.get(pod.metadata.uid, 0.0)
     own_note = Assignment.from_pod(pod)
     # An older operator gave slots without the label by which fences admit a pod.
@@ -218,10 +236,10 @@ def next_steps(handover: Handover, now: datetime, settings: HandoverSettings) ->
             # Before anything else: a pod that is ungated, or whose placeholder is deleted, near the deadline would have
             # its place guarded for a moment only.
             return [ExtendHandover(pod, replace(handover.note, deadline=deadline_from(now, settings)))]
-        case HandoverStage.HELD if handover.is_settled and handover.placeholder is not None:
+        case HandoverStage.HELD if handover.is_settled and (holder := handover.holder) is not None:
             # A placeholder runs nothing that must end first. A node that takes no pods shows by not ending it that the
             # owner is better off elsewhere.
-            return [DeletePlaceholder(handover.placeholder, at_once=handover.is_node_open, for_owner=True)]
+            return [DeletePlaceholder(holder, at_once=handover.is_node_open, for_owner=True)]
         case HandoverStage.FREED if handover.is_guarded:
             # In this order: a scheduler may try the pod the moment its last gate is gone (KEP-3521).
             return [Nominate(pod, node), Ungate(pod)]

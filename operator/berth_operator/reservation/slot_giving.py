@@ -1,12 +1,13 @@
-"""Which waiting pod gets which held slot, and which pods are let go."""
+"""Which waiting pod gets which held slots, and which pods are let go."""
 
-from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import islice
 
-from berth_core import RESERVATION_LABEL, Pod, SlotState
+from berth_core import RESERVATION_LABEL, Pod, Slot, SlotState
 from berth_operator.reservation.actions import Action, AssignSlot, Release
 from berth_operator.reservation.assignment import Assignment
-from berth_operator.reservation.fitting import choose_task
+from berth_operator.reservation.fitting import FreeSlots, SlotChoice
 from berth_operator.reservation.handover import deadline_from
 from berth_operator.reservation.observation import Observation
 from berth_operator.reservation.pod_state import holds_other_gates, holds_our_gate
@@ -23,29 +24,45 @@ def give_slots(
     are held: they may be useful only together, and lose nothing by waiting.
     """
     held_views = [view for view in views if view.slot.state is SlotState.HELD]
-    free_by_task = Counter(view.task.name for view in held_views)
+    free = FreeSlots(view.slot for view in held_views)
     deadline = deadline_from(now, settings)
     actions: list[Action] = []
     for pod in (*_unassigned(seen, views), *(seen.waiting if has_enough(seen, views) else ())):
         is_sent = pod.metadata.labels.get(RESERVATION_LABEL) == seen.reservation.metadata.uid
         # A pod that was sent and has lost its gate may be bound at any moment, wherever it likes.
         is_served = holds_our_gate(pod) or not is_sent
-        task = choose_task(seen.reservation, pod, free_by_task) if is_served else None
-        if task is None:
+        choice = free.choose(seen.reservation, pod) if is_served else None
+        if choice is None:
             actions += [Release(pod, elsewhere=holds_our_gate(pod))] if is_sent else []
             continue
-        free_by_task[task.name] -= 1
+        free.take(choice)
         if holds_other_gates(pod):
-            continue  # its slot stays held until only our gate is left
-        slot = next((view.slot for view in held_views if view.task is task and not view.is_renewed), None)
-        if slot is None:
-            continue  # the placeholder hands its slot to its successor
-        held_views = [view for view in held_views if view.slot is not slot]
-        assignment = Assignment(task=slot.task, index=slot.index, node=slot.node, deadline=deadline)
-        actions.append(AssignSlot(pod, assignment))
+            continue  # its slots stay held until only our gate is left
+        slots = _chosen_slots(held_views, choice)
+        if len(slots) < choice.number:
+            continue  # a placeholder hands its slot to its successor
+        held_views = [view for view in held_views if view.slot not in slots]
+        first, *further = slots
+        indices = tuple(slot.index for slot in further)
+        actions.append(AssignSlot(pod, Assignment(first.task, first.index, first.node, deadline, indices)))
     return (
         actions if _may_begin(seen, views, actions) else [action for action in actions if isinstance(action, Release)]
     )
+
+
+def _chosen_slots(held_views: Sequence[SlotView], choice: SlotChoice) -> list[Slot]:
+    """Return the slots of a choice that are not just being renewed."""
+    usable = (
+        view.slot
+        for view in held_views
+        if view.task is choice.task and not view.is_renewed and choice.node in {"", view.slot.node}
+    )
+    return list(islice(usable, choice.number))
+
+
+def _count_given(actions: Iterable[Action]) -> int:
+    """Return how many slots the actions give to pods."""
+    return sum(len(action.assignment.slots) for action in actions if isinstance(action, AssignSlot))
 
 
 def _may_begin(seen: Observation, views: tuple[SlotView, ...], actions: list[Action]) -> bool:
@@ -57,7 +74,7 @@ def _may_begin(seen: Observation, views: tuple[SlotView, ...], actions: list[Act
     if not seen.reservation.spec.all_or_nothing:
         return True
     slots_begun = sum(view.slot.state in {SlotState.HANDING_OVER, SlotState.TAKEN} for view in views)
-    return slots_begun + sum(isinstance(action, AssignSlot) for action in actions) >= seen.reservation.spec.wanted
+    return slots_begun + _count_given(actions) >= seen.reservation.spec.wanted
 
 
 def has_enough(seen: Observation, views: tuple[SlotView, ...]) -> bool:
@@ -68,7 +85,7 @@ def has_enough(seen: Observation, views: tuple[SlotView, ...]) -> bool:
 def has_spare_slots(seen: Observation, views: tuple[SlotView, ...], actions: list[Action]) -> bool:
     """Return whether to search for pods that could take the slots that these actions leave."""
     slots_held = sum(view.slot.state is SlotState.HELD for view in views)
-    is_left = slots_held > sum(isinstance(action, AssignSlot) for action in actions)
+    is_left = slots_held > _count_given(actions)
     return not seen.searched and is_left and has_enough(seen, views)
 
 

@@ -103,8 +103,8 @@ def _assigned_owners(seen: Observation, prior: Mapping[SlotId, Slot]) -> dict[Sl
     owners: dict[SlotId, _Given] = {}
     for pod in seen.owners:
         note = trusted_assignment(seen.reservation, pod, prior) if is_on_its_way(pod) else None
-        if note is not None:
-            owners.setdefault((note.task, note.index), (pod, note))
+        if note is not None and owners.keys().isdisjoint(note.slots):
+            owners |= dict.fromkeys(note.slots, (pod, note))
     return owners
 
 
@@ -118,13 +118,13 @@ def _with_swaps(
     """
     swapped_owners = dict(given)
     for key, (owner, note) in given.items():
-        if not _needs_no_slot(owner, note, seen.placeholders.get(key)):
+        if note.further or not _needs_no_slot(owner, note, seen.placeholders.get(key)):
             continue
         for other_key, slot in prior.items():
             placeholder = seen.placeholders.get(other_key)
             is_freed = slot.state is SlotState.HANDING_OVER and (placeholder is None or placeholder.is_terminating)
             its_owner = swapped_owners.get(other_key)
-            is_used = its_owner is not None and bool(its_owner[0].spec.node_name)
+            is_used = its_owner is not None and bool(its_owner[0].spec.node_name or its_owner[1].further)
             if is_freed and not is_used and slot.task == note.task and slot.node == owner.spec.node_name:
                 del swapped_owners[key]
                 swapped_owners[other_key] = owner, replace(note, index=slot.index, node=slot.node)
@@ -200,8 +200,8 @@ def _view_handover(seen: Observation, place: _Position, handover: Handover) -> S
     """
     owner, note = handover.pod, handover.note
     slot = Slot(
-        task=note.task,
-        index=note.index,
+        task=place.task.name,
+        index=place.index,
         state=SlotState.HANDING_OVER,
         node=owner.spec.node_name or note.node,
         owner=ObjectReference.of("v1", "Pod", owner.metadata),
@@ -272,8 +272,8 @@ def _unless_taken_by_another(seen: Observation, slot: Slot, handover: Handover) 
     if survey is None or handover.spent_seconds < SLOW_SECONDS or survey.age_seconds > _FRESH_SECONDS:
         return slot
     takers = survey.takers(owner)
-    own_placeholder = (seen.reservation.metadata.uid, note.task, str(note.index))
-    if not takers or any(taker.holds == own_placeholder for taker in takers):
+    own_placeholders = {(seen.reservation.metadata.uid, task, str(index)) for task, index in note.slots}
+    if not takers or any(taker.holds in own_placeholders for taker in takers):
         return slot
     text = f"pod {takers[0].key} took the place of pod {owner.key} on node {note.node}"
     return _lost(slot, ReservationReason.PLACE_TAKEN, text, slot.node)

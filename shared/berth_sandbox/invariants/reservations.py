@@ -68,7 +68,7 @@ def untrue_statuses(state: ClusterState, now: datetime) -> Iterator[Violation]:
 
 
 def _gather(reservation: Reservation, pods: list[Pod], nodes: dict[str, Node], now: datetime) -> _Facts:
-    placeholders, owners = {}, {}
+    placeholders, owners = dict[tuple[str, str], Pod](), dict[tuple[str, str], Pod]()
     for pod in pods:
         notes = pod.metadata.annotations
         if PLACEHOLDER_LABEL in pod.metadata.labels:
@@ -77,8 +77,8 @@ def _gather(reservation: Reservation, pods: list[Pod], nodes: dict[str, Node], n
             if key not in placeholders or pod.status.phase == "Running":
                 placeholders[key] = pod
         elif notes.get(SLOT_ANNOTATION, "").count("/"):
-            task, index, *_ = notes[SLOT_ANNOTATION].split("/")
-            owners[task, index] = pod
+            task, indices, *_ = notes[SLOT_ANNOTATION].split("/")
+            owners |= {(task, index): pod for index in indices.split("+")}
     return _Facts(reservation, placeholders, owners, nodes, now)
 
 

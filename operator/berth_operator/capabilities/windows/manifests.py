@@ -11,6 +11,7 @@ from berth_core import (
     RESERVATION_API_VERSION,
     RESERVATION_KIND,
     RESERVEABLE_ANNOTATION,
+    SLOTS_ADD_UP_ANNOTATION,
     WINDOW_API_VERSION,
     WINDOW_KIND,
     WINDOW_LABEL,
@@ -53,6 +54,7 @@ def build_window_reservation(
             "labels": {WINDOW_LABEL: meta.name, MANAGED_LABEL: MANAGED_BY_OPERATOR},
             "annotations": {
                 WINDOW_START_ANNOTATION: start,
+                **({SLOTS_ADD_UP_ANNOTATION: "true"} if raw_template is None else {}),
                 **({} if spec.may_move is MayMove.NEVER else {MAY_MOVE_ANNOTATION: spec.may_move.value}),
             },
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],

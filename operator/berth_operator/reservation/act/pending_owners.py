@@ -6,7 +6,6 @@ before it is given one, so that whoever reads the pod knows it.
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -29,7 +28,7 @@ from berth_core import (
 from berth_kube import PODS, ConflictError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import WITHOUT_NODE, Annotated, Context
-from berth_operator.reservation.fitting import choose_task
+from berth_operator.reservation.fitting import FreeSlots
 from berth_operator.reservation.store.owner_index import OwnerIndex
 from berth_operator.runtime.workqueue import WAITING_KEY, Key
 from berth_operator.schedulers.volcano import POD_GROUPS
@@ -217,7 +216,7 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
     if not pods:
         return {}, set()
     index = OwnerIndex(reservations)
-    free_by_uid: dict[str, Counter[str]] = {}
+    free_by_uid: dict[str, FreeSlots] = {}
     shares: dict[str, list[Pod]] = {}
     untried_uids: set[str] = set()
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
@@ -226,16 +225,14 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
         for reservation in oldest_first(index.candidates(pod)):
             uid = reservation.metadata.uid
             if uid not in free_by_uid:
-                free_by_uid[uid] = Counter(
-                    slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD
-                )
-            task = choose_task(reservation, pod, free_by_uid[uid])
-            if task is None:
+                free_by_uid[uid] = FreeSlots(slot for slot in reservation.status.slots if slot.state is SlotState.HELD)
+            choice = free_by_uid[uid].choose(reservation, pod)
+            if choice is None:
                 continue
             if not is_unschedulable(pod):
                 untried_uids.add(uid)
                 continue
-            free_by_uid[uid][task.name] -= 1
+            free_by_uid[uid].take(choice)
             shares.setdefault(uid, []).append(pod)
             break
     return shares, untried_uids

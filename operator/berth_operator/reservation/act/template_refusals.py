@@ -137,12 +137,12 @@ class TemplateRefusals:
     def _why_refused(self, reservation: Reservation, pod: Pod) -> tuple[str, str] | None:
         """Return the reason and message of the event, None for no event."""
         slots = self._cache.published_status(reservation).slots
-        held_tasks = frozenset(slot.task for slot in slots if slot.state is SlotState.HELD)
+        held = tuple(slot for slot in slots if slot.state is SlotState.HELD)
         name = reservation.metadata.name
-        if why := why_not_fitting(reservation, pod, held_tasks):
+        if why := why_not_fitting(reservation, pod, held):
             text = f"the Reservation {name} is for this pod, but its template does not fit (SpecNotMatch): {why}"
             return TEMPLATE_DIFFERS, text
-        if why := why_not_owner(reservation, pod, held_tasks):
+        if why := why_not_owner(reservation, pod, held):
             text = f"the Reservation {name} names an earlier object of the same name as owner (OwnerNotMatch): {why}"
             return OWNER_DIFFERS, text
         return None

@@ -6,7 +6,7 @@ These stores are not thread-safe: `store.cache` locks them.
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from berth_core import (
@@ -20,7 +20,7 @@ from berth_core import (
 )
 from berth_kube import Listed
 from berth_operator.reservation.assignment import Assignment
-from berth_operator.reservation.handover import AwaitedComponent, stage_of
+from berth_operator.reservation.handover import AwaitedComponent, holders_of, stage_of
 from berth_operator.reservation.pod_state import awaited_node
 from berth_operator.reservation.store.versions import Tombstones, version_of
 from berth_operator.runtime.workqueue import Key, KeyKind
@@ -118,9 +118,9 @@ class HandoverTargets:
         elif known is not None:
             self._awaited.pop(known.metadata.uid, None)
 
-    def stage_age(self, pod: Pod, placeholder: Pod | None, now: float) -> float:
+    def stage_age(self, pod: Pod, placeholders: Collection[Pod], now: float) -> float:
         """Return the attended seconds for which a pod has waited for the same component."""
-        awaited = stage_of(pod, placeholder).awaited
+        awaited = stage_of(pod, placeholders).awaited
         stage = self._awaited.get(pod.metadata.uid)
         if stage is None or stage[0] is not awaited:
             stage = self._awaited[pod.metadata.uid] = awaited, now
@@ -228,7 +228,7 @@ class PodStore:
         """
         notes = ((pod, Assignment.from_pod(pod)) for pod in pods)
         return {
-            pod.metadata.uid: self.targets.stage_age(pod, holders.get((assignment.task, assignment.index)), now)
+            pod.metadata.uid: self.targets.stage_age(pod, holders_of(assignment, holders), now)
             for pod, assignment in notes
             if assignment is not None
         }

@@ -3,12 +3,11 @@
 The oldest with a spare slot is chosen.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from berth_core import ObjectMeta, ObjectReference, Pod, Reservation, Slot, SlotState
-from berth_operator.reservation.fitting import choose_task
+from berth_operator.reservation.fitting import FreeSlots
 from berth_operator.reservation.store.cache import Cache
 
 
@@ -71,10 +70,14 @@ class SlotFinder:
         if self._cache.is_own(reservation.metadata.uid):
             return False
         slots = self._cache.published_status(reservation).slots
-        changing = Counter(slot.task for slot in slots if slot.state in _MAY_BE_HELD)
+        changing = FreeSlots(slot for slot in slots if slot.state in _MAY_BE_HELD)
         if not slots:
-            changing = Counter({task.name: task.replicas for task in reservation.spec.tasks})
-        return bool(changing) and choose_task(reservation, pod, changing) is not None
+            changing = FreeSlots(
+                Slot(task=task.name, index=index, state=SlotState.PENDING)
+                for task in reservation.spec.tasks
+                for index in range(task.replicas)
+            )
+        return bool(changing) and changing.may_suffice(reservation, pod)
 
     def has_slot_for(self, reservation: Reservation, pod: Pod, *, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Return whether a held slot for the pod remains.
@@ -83,10 +86,8 @@ class SlotFinder:
         that pod is gone, because no two pods have one name at once.
         """
         slots = self._cache.published_status(reservation).slots
-        free_by_task = Counter(
-            slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod)
-        )
-        if not free_by_task or choose_task(reservation, pod, free_by_task) is None:
+        free = FreeSlots(slot for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
+        if not free or free.choose(reservation, pod) is None:
             return False
         earlier_pods = [
             earlier_pod
@@ -96,10 +97,10 @@ class SlotFinder:
         for earlier in earlier_pods:
             if is_over():
                 return False
-            task = choose_task(reservation, earlier, free_by_task)
-            if task is not None:
-                free_by_task[task.name] -= 1
-        return not earlier_pods or choose_task(reservation, pod, free_by_task) is not None
+            choice = free.choose(reservation, earlier)
+            if choice is not None:
+                free.take(choice)
+        return not earlier_pods or free.choose(reservation, pod) is not None
 
     def _waiting(self, reservation: Reservation, slots: Iterable[Slot]) -> list[Pod]:
         """Return pods sent to a Reservation that have no slot yet."""

@@ -1,0 +1,291 @@
+"""Pods of any size share the slots of a window: a larger pod takes several of one node, all in one hand-over."""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth_core import Pod, Reservation, ReservationTask, SlotState, slots_needed
+from berth_core.labels import SLOTS_ADD_UP_ANNOTATION
+from berth_core.resources import ResourceAmounts
+from berth_operator.reservation.actions import (
+    Action,
+    AssignSlot,
+    CompleteHandover,
+    DeletePlaceholder,
+    ExtendHandover,
+    Nominate,
+    Release,
+    Ungate,
+)
+from berth_operator.reservation.assignment import Assignment
+from berth_operator.reservation.decide import decide
+from berth_operator.reservation.fitting import FreeSlots, trusted_assignment, why_not_fitting
+from berth_operator.settings import OperatorSettings
+from builders import NOON, pod, task
+from handover_builders import (
+    DEADLINE,
+    PROVEN,
+    decide_now,
+    guard,
+    note,
+    observe,
+    owner_pod,
+    place,
+    placeholder,
+    slot,
+    told,
+)
+
+PART: Final = task("web", cpu="2", memory="2Gi", replicas=10)
+
+
+def shared(*slots: tuple[int, str], part: ReservationTask = PART, state: SlotState = SlotState.HELD) -> Reservation:
+    """A Reservation whose slots, given by index and node, add up."""
+    made = place(*(slot(state, index, node=node) for index, node in slots), tasks=[part])
+    meta = msgspec.structs.replace(made.metadata, annotations={SLOTS_ADD_UP_ANNOTATION: "true"})
+    return msgspec.structs.replace(made, metadata=meta)
+
+
+def parts_on(**nodes: int) -> list[tuple[int, str]]:
+    """Number slots on nodes one after the other."""
+    names = [node.replace("_", "-") for node, number in nodes.items() for _ in range(number)]
+    return list(enumerate(names))
+
+
+# --- how many --------------------------------------------------------------------------------------------------------
+
+NEEDED: Final = {
+    "a smaller pod": (("1", "1Gi"), 1),
+    "one of a slot's size": (("2", "2Gi"), 1),
+    "one of four times its cpu": (("8", "1Gi"), 4),
+    "one of a little more": (("2100m", "1Gi"), 2),
+    "one of more memory": (("2", "5Gi"), 3),
+    "one without requests": ((None, None), 1),
+}
+
+
+@pytest.mark.parametrize(("asked", "want"), NEEDED.values(), ids=NEEDED)
+def test_a_pod_needs_as_many_slots_as_its_largest_request_says(asked: tuple[str | None, str | None], want: int) -> None:
+    cpu, memory = asked
+    assert slots_needed(PART.template, pod(cpu=cpu, memory=memory), scheduler_name="") == want
+
+
+def test_no_number_of_slots_has_what_the_template_lacks() -> None:
+    with_device = pod(cpu="2", memory="1Gi")
+    container = with_device.spec.containers[0]
+    requests = {**container.resources.requests, "nvidia.com/gpu": "1"}
+    resources = msgspec.structs.replace(container.resources, requests=requests)
+    spec = msgspec.structs.replace(
+        with_device.spec, containers=(msgspec.structs.replace(container, resources=resources),)
+    )
+    assert slots_needed(PART.template, msgspec.structs.replace(with_device, spec=spec), scheduler_name="") == 0
+    assert slots_needed(PART.template, pod(cpu="2", scheduler_name="other"), scheduler_name="") == 0
+
+
+@given(
+    total_cpu=st.integers(1, 2000), total_gi=st.integers(1, 2000), number=st.integers(1, 100), of=st.integers(1, 100)
+)
+def test_equal_shares_of_a_sum_need_no_more_slots_for_being_rounded_down(
+    total_cpu: int, total_gi: int, number: int, of: int
+) -> None:
+    share, of = min(number, of), max(number, of)
+    part = task("web", cpu=f"{max(1, total_cpu * 1000 // of)}m", memory=f"{max(1, total_gi * 1024 // of)}Mi")
+    asked = pod(cpu=f"{total_cpu * 1000 * share // of}m", memory=f"{total_gi * 1024 * share // of}Mi")
+    assert slots_needed(part.template, asked, scheduler_name="") <= share
+
+
+# --- which -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_node_with_the_fewest_slots_that_suffice_gives_them() -> None:
+    reservation = shared(*parts_on(small=2, middle=3, large=5))
+    for cpu, want in (("2", (1, "small")), ("6", (3, "middle")), ("8", (4, "large")), ("12", None)):
+        choice = FreeSlots(reservation.status.slots).choose(reservation, owner_pod(cpu=cpu))
+        assert (None if choice is None else (choice.number, choice.node)) == want, cpu
+
+
+def test_without_the_annotation_a_larger_pod_gets_none() -> None:
+    plain = place(*(slot(SlotState.HELD, index) for index in range(4)), tasks=[PART])
+    assert FreeSlots(plain.status.slots).choose(plain, owner_pod(cpu="8")) is None
+
+
+def test_a_pod_that_no_node_has_enough_slots_for_is_told_so() -> None:
+    reservation = shared(*parts_on(small=2, middle=3))
+    why = why_not_fitting(reservation, owner_pod(cpu="8"), reservation.status.slots)
+    assert why == "it needs 4 slots of one node, and no node has more than 3 (task web)"
+    assert why_not_fitting(reservation, owner_pod(cpu="6"), reservation.status.slots) == ""
+    assert "schedulerName" in why_not_fitting(reservation, owner_pod(scheduler_name="x"), reservation.status.slots)
+
+
+NOTES: Final = {
+    "as many slots as it needs": ("0+1+2+3", "8", True),
+    "more than it needs": ("0+1+2+3", "6", False),
+    "fewer than it needs": ("0+1", "8", False),
+    "slots of another node": ("0+1+2+5", "8", False),
+    "slots that do not exist": ("0+1+2+77", "8", False),
+}
+
+
+@pytest.mark.parametrize(("indices", "cpu", "is_trusted"), NOTES.values(), ids=NOTES)
+def test_a_note_counts_for_the_slots_that_a_pod_may_have(indices: str, cpu: str, *, is_trusted: bool) -> None:
+    reservation = shared(*parts_on(node_a=5, node_b=2))
+    first, *further = map(int, indices.split("+"))
+    noted = owner_pod(given=replace(note(first), further=tuple(further)), cpu=cpu)
+    slots = {(one.task, one.index): one for one in reservation.status.slots}
+    assert (trusted_assignment(reservation, noted, slots) is not None) is is_trusted
+
+
+# --- the hand-over ---------------------------------------------------------------------------------------------------
+
+FIVE: Final = task("web", cpu="2", memory="2Gi", replicas=5)
+FOUR: Final = Assignment("web", 0, "node-a", DEADLINE, (1, 2, 3))
+
+
+def test_all_placeholders_go_under_one_guard_and_the_gate_after_the_last() -> None:
+    reservation = shared(*parts_on(node_a=5), part=FIVE)
+    holders = [placeholder(index) for index in range(5)]
+    large = owner_pod(cpu="8")
+    (assign,) = decide_now(observe(reservation, *holders, large, probe=PROVEN)).actions
+    assert isinstance(assign, AssignSlot)
+    assert assign.assignment.slots == FOUR.slots
+    going = owner_pod(cpu="8", given=FOUR)
+    seen = observe(reservation, *holders, going, probe=PROVEN)
+    assert decide_now(seen).actions == (), "the node is not guarded yet"
+    guarded = {"node-a": guard()}
+    for first in range(4):  # any of them may be the last
+        left = observe(reservation, *holders[first:], going, guards=guarded, probe=PROVEN)
+        decision = decide_now(left)
+        want = [("DeletePlaceholder", f"place-web-{index}") for index in range(first, 4)]
+        assert [told(action) for action in decision.actions] == want
+        states = Counter(one.state for one in decision.status.slots)
+        assert states == {SlotState.HANDING_OVER: 4, SlotState.HELD: 1}
+    gone = observe(reservation, holders[4], going, guards=guarded, probe=PROVEN)
+    assert [told(action) for action in decide_now(gone).actions] == [("Nominate", "web-0"), ("Ungate", "web-0")]
+
+
+def test_one_that_is_still_ending_keeps_the_gate_on() -> None:
+    reservation = shared(*parts_on(node_a=5), part=FIVE)
+    ending = placeholder(3, deleted="2026-11-21T12:00:01Z")
+    going = owner_pod(cpu="8", given=FOUR)
+    seen = observe(reservation, ending, placeholder(4), going, guards={"node-a": guard()}, probe=PROVEN)
+    assert decide_now(seen).actions == ()
+
+
+def test_a_pod_that_runs_has_taken_all_its_slots() -> None:
+    reservation = shared(*parts_on(node_a=5), part=FIVE, state=SlotState.HANDING_OVER)
+    runs = owner_pod(cpu="8", given=FOUR, gates=(), node="node-a", started=True)
+    decision = decide_now(observe(reservation, placeholder(4), runs, probe=PROVEN))
+    assert [one.state for one in decision.status.slots] == [SlotState.TAKEN] * 4 + [SlotState.HELD]
+    assert {one.owner.name for one in decision.status.slots[:4] if one.owner} == {"web-0"}
+    assert [told(action) for action in decision.actions if told(action)[1] == "web-0"] == [
+        ("CompleteHandover", "web-0")
+    ]
+
+
+# --- pods of all sizes -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Cluster:
+    """Nodes without other room than a Reservation's slots, on which pods come and hand-overs go on step by step."""
+
+    reservation: Reservation
+    holders: dict[int, Pod]
+    owners: dict[str, Pod] = field(default_factory=dict)
+    released: set[str] = field(default_factory=set)
+    noted: dict[str, Assignment] = field(default_factory=dict)
+
+    def step(self) -> None:
+        guards = {one.node: guard(deadline=DEADLINE * 2) for one in self.noted.values()}
+        seen = observe(self.reservation, *self.holders.values(), *self.owners.values(), guards=guards, probe=PROVEN)
+        decision = decide(seen, NOON, OperatorSettings())
+        self.reservation = msgspec.structs.replace(self.reservation, status=decision.status)
+        for action in decision.actions:
+            self._carry_out(action)
+        self.require_room()
+        for name, one in list(self.owners.items()):
+            if not one.spec.scheduling_gates and not one.spec.node_name:
+                self._bind(name)
+        self.require_room()
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case AssignSlot(one, assignment) | ExtendHandover(one, assignment):
+                self.noted[one.metadata.name] = assignment
+                self._change(one, given=assignment)
+            case DeletePlaceholder(holder):
+                index = int(holder.metadata.annotations["berth.volcano.sh/index"])
+                assert index in {i for given in self.noted.values() for _, i in given.slots}, "for no pod"
+                del self.holders[index]
+            case Ungate(one):
+                self._change(self.owners[one.metadata.name], gates=())
+            case CompleteHandover(one):
+                self.noted.pop(one.metadata.name, None)
+                self.owners.pop(one.metadata.name)
+            case Release(one):
+                self.released.add(one.metadata.name)
+                self.owners.pop(one.metadata.name)
+            case Nominate():
+                pass
+            case _:
+                raise AssertionError(f"not expected: {action}")
+
+    def _change(self, one: Pod, **changes: object) -> None:
+        name = one.metadata.name
+        cpu = one.spec.containers[0].resources.requests["cpu"]
+        kept = {"given": self.noted.get(name), "cpu": cpu, "gates": [gate.name for gate in one.spec.scheduling_gates]}
+        self.owners[name] = owner_pod(name, **{**kept, **changes})  # type: ignore[arg-type]
+
+    def _bind(self, name: str) -> None:
+        node = self.noted[name].node
+        self._change(self.owners[name], node=node, started=True)
+
+    def require_room(self) -> None:
+        """Require that on each node what is held and what pods may use or have is no more than there was."""
+        used = Counter(holder.spec.node_name for holder in self.holders.values())
+        free_to_go = {name for name, one in self.owners.items() if not one.spec.scheduling_gates}
+        slots = {
+            (one.task, one.index): one.node for one in self.reservation.status.slots if one.state is SlotState.TAKEN
+        }
+        for name in free_to_go & self.noted.keys():
+            slots |= dict.fromkeys(self.noted[name].slots, self.noted[name].node)
+        used.update(slots.values())
+        assert used <= Counter(CAPACITY)
+
+
+CAPACITY: Final = {"node-a": 4, "node-b": 3, "node-c": 3}
+
+
+@given(sizes=st.lists(st.integers(1, 10), max_size=12), pauses=st.lists(st.booleans(), min_size=12, max_size=12))
+def test_pods_of_any_size_share_the_slots_and_none_comes_between(sizes: list[int], pauses: list[bool]) -> None:
+    """A pod gets its slots at once and of one node, or goes its own way; no node has more on it than it holds."""
+    slots = [(index, node) for index, node in enumerate(n for n, count in CAPACITY.items() for _ in range(count))]
+    cluster = Cluster(shared(*slots), {index: placeholder(index, node=node) for index, node in slots})
+    parts: dict[str, int] = {}
+    for number, (cpu, pause) in enumerate(zip(sizes, pauses, strict=False)):
+        name = f"web-{number}"
+        cluster.owners[name] = owner_pod(name, cpu=str(cpu))
+        parts[name] = -(-cpu // 2)
+        if pause:
+            cluster.step()
+    for _ in range(8):
+        cluster.step()
+    assert not cluster.owners, "all have their slots or were let go"
+    taken = Counter(one.owner.name for one in cluster.reservation.status.slots if one.owner is not None)
+    assert taken == {name: parts[name] for name in parts.keys() - cluster.released}
+    nodes = {
+        name: {one.node for one in cluster.reservation.status.slots if one.owner and one.owner.name == name}
+        for name in taken
+    }
+    assert all(len(one) == 1 for one in nodes.values()), "of one node each"
+    left = Counter(one.node for one in cluster.reservation.status.slots if one.state is SlotState.HELD)
+    assert len(cluster.holders) == left.total() == 10 - taken.total()
+    if cluster.released == set(parts):
+        assert all(number > 4 for number in parts.values())
+    total = ResourceAmounts({"cpu": 2000}).times(taken.total())
+    assert total.get("cpu") >= sum(1000 * cpu for number, cpu in enumerate(sizes) if f"web-{number}" in taken)
