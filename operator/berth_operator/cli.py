@@ -40,7 +40,7 @@ from berth_service.process import collect_garbage_rarely, configure_logs, parse_
 _REQUEST_SECONDS: Final = 10.0
 _SWITCH_SECONDS: Final = 0.0005
 """How long a computing thread keeps the interpreter lock while others wait for it. A thread that does I/O gives it up
-at each call and has to wait for it again (python/cpython issue 90204), and to answer one review the webhook's thread
+at each call and has to wait for it again (python/cpython#90204), and to answer one review the webhook's thread
 waits some ten times: with Python's default of 5 ms that took three times as long beside a few busy workers."""
 _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
 """Short, so that no call outlives the Lease under which it was made; a failed key is reconciled again anyway."""

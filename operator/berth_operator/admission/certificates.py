@@ -132,7 +132,7 @@ class CertificateBundle:
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Make a context use this certificate for handshakes from now on."""
-        # Python's ssl loads a key from a file only (python/cpython issue 60691).
+        # Python's ssl loads a key from a file only (python/cpython#60691).
         with tempfile.TemporaryDirectory(prefix="berth-webhook-") as folder:
             path = Path(folder) / "tls.pem"
             path.touch(mode=0o600)  # before the key is in it

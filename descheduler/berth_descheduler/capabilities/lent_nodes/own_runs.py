@@ -11,26 +11,21 @@ from typing import Any, Final
 from berth_core import (
     LENT_NODES,
     DeschedulerPolicy,
+    DeschedulerPolicySpec,
+    FreedTaint,
     InputError,
+    Limits,
     ObjectMeta,
     ObjectReference,
+    Profile,
     RevocableZone,
     RunMode,
+    Trigger,
     ZoneState,
     format_duration,
     read_evict_period,
 )
-from berth_core.policies import (
-    DeschedulerPolicySpec,
-    FreedNodes,
-    FreedTaint,
-    Limits,
-    PluginConfig,
-    Plugins,
-    PluginSet,
-    Profile,
-    Trigger,
-)
+from berth_core.policies import FreedNodes, PluginConfig, Plugins, PluginSet
 from berth_descheduler.capability import OwnPolicy
 from berth_kube import REVOCABLE_ZONES, ForbiddenError, KubeClient, NotFoundError
 
