@@ -12,10 +12,23 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from berth_core import Clock, DeschedulerPolicy, MigrationPlan, Objective, ObjectReference, Pod, Snapshot
-from berth_descheduler.framework.interfaces import PluginSet, PluginType
+from berth_core import (
+    Clock,
+    DeschedulerPolicy,
+    MigrationPlan,
+    Objective,
+    ObjectReference,
+    PlannedMove,
+    Pod,
+    RunMode,
+    Snapshot,
+)
+from berth_descheduler.framework.interfaces import BalancePlugin, DeschedulePlugin, PluginSet, PluginType
 from berth_descheduler.framework.rules import Rule
+from berth_descheduler.outcome import NotBegun
+from berth_descheduler.planner import Plan
 from berth_descheduler.planner.goal import Goal
+from berth_descheduler.settings import CycleSettings
 
 if TYPE_CHECKING:  # a plan is made without an API server and without the sandbox
     from berth_descheduler.picture import Picture
@@ -84,13 +97,50 @@ class OwnPolicy:
         return self.policy.metadata.name
 
 
+class OnDemand(BalancePlugin[Any], DeschedulePlugin, Protocol):
+    """The plugin of plans that people ask for one by one, and that no policy makes or limits."""
+
+    moves_at_once: ClassVar[int]
+    """So many moves begin together."""
+
+    @property
+    def evictor_args(self) -> Mapping[str, Any]:
+        """What it asks of `DefaultEvictor`."""
+        ...
+
+    def carried_out(self, cycle: CycleSettings) -> CycleSettings:
+        """Return the settings by which its plans are carried out."""
+        ...
+
+    def why_blocked(self, moves: Iterable[PlannedMove]) -> str:
+        """Return why none of a recorded plan's moves begins, "" if nothing is wrong with them."""
+        ...
+
+    def why_not_begun(self, plan: Plan, snapshot: Snapshot, mode: RunMode | None) -> NotBegun | None:
+        """Return why a new plan does not begin, None if it does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityCommand:
+    """A command of `berth` that a capability brings."""
+
+    name: str
+    heading: str
+    """Under which the help lists it, after the kernel's own."""
+
+    source: str
+    """Where it is, as `module:attribute`, imported when it is used: below the capability's folder `cli`."""
+
+
 class Capability:
-    """An optional part of the descheduler, by default one that does nothing but offer its plugin."""
+    """An optional part of the descheduler, by default one that does nothing but offer its plugin, if it has one."""
 
     name: ClassVar[str]
     """The name under which policies enable its plugin, and what its plans record as their strategy."""
 
-    plugin: ClassVar[PluginType]
+    plugin: ClassVar[PluginType | None] = None
+    """What policies enable; None where it offers them nothing."""
 
     goal: ClassVar[Goal[Any, Any] | None] = None
     """What the plans of its balance plugin are for; None where the plugin is none."""
@@ -100,6 +150,25 @@ class Capability:
 
     may_not_wait: ClassVar[bool] = False
     """Whether runs of a policy whose `deschedule` names the plugin may not wait long for anything."""
+
+    commands: ClassVar[tuple[CapabilityCommand, ...]] = ()
+
+    paths: ClassVar[str] = ""
+    """Where its paths of the HTTP interface are (`api.capability_paths.CapabilityPaths`), as `module:attribute`.
+
+    Below the capability's folder `api`; imported by the service only.
+    """
+
+    def has_planned(self, objective: Objective) -> bool:
+        """Return whether a recorded plan is one of its balance plugin."""
+        return objective.strategy == self.name
+
+    def on_demand(self, objective: Objective) -> OnDemand | None:  # noqa: ARG002 - the others answer it
+        """Return what people asked for where a plan of this objective belongs to no policy, None if it is not its own.
+
+        Raises `InputError`.
+        """
+        return None
 
     def rules(self, plugins: PluginSet) -> tuple[Rule, ...]:  # noqa: ARG002 - the others answer it
         """Return the rules that hold for every plan, whichever plugins its policy enables."""

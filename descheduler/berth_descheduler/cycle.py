@@ -53,8 +53,6 @@ from berth_descheduler.migration.plans.leases import run_lease
 from berth_descheduler.migration.plans.not_begun import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    NotBegun,
-    drain_not_begun_reason,
     too_little_gain_reason,
 )
 from berth_descheduler.migration.plans.publishing import conclude_request, note_replanned, publish_plan
@@ -64,7 +62,16 @@ from berth_descheduler.migration.replacement_trial.trial import ReplacementTrial
 from berth_descheduler.migration.validation.pending_pods import pods_waiting_reason
 from berth_descheduler.migration.validation.plan_review import PlanValidator
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
-from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
+from berth_descheduler.outcome import (
+    CycleObserver,
+    Forecast,
+    NotBegun,
+    Outcome,
+    Phase,
+    PlanOutcome,
+    RoomForecast,
+    Verdict,
+)
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner import Plan, PlannerSettings, plan, plan_surges, with_ways
 from berth_descheduler.planner.cool_downs import PodCoolDown
@@ -75,6 +82,7 @@ from berth_descheduler.policy import (
     find_restrictions,
     without_policy_limits,
 )
+from berth_descheduler.registry import on_demand
 from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import CycleSettings
 from berth_kube import MIGRATION_PLANS, NODES, KubeClient, LeaseHolder, NotFoundError
@@ -380,7 +388,9 @@ class Cycle:
             proposed_plan = self._find_plan(snapshot)
             announce_starving(self._client, clock, proposed_plan, snapshot)
             not_worth_it = too_little_gain_reason(proposed_plan, history, self._settings, clock.now())
-            reason_pods_stay = drain_not_begun_reason(proposed_plan, snapshot, self._settings.mode)
+            asked = on_demand(proposed_plan.objective)
+            mode = self._settings.mode
+            reason_pods_stay = None if asked is None else asked.why_not_begun(proposed_plan, snapshot, mode)
             if not_worth_it is not None or not self._settings.begins_by_itself:
                 return proposed_plan, not_worth_it or reason_pods_stay
             waited = clock.monotonic() - begun_at

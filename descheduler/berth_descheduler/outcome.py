@@ -4,7 +4,7 @@ It says what the cycle did, what it did not do and why.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Final, Protocol, Self
@@ -29,6 +29,7 @@ from berth_descheduler.planner import Plan
 
 _ROOMS_SHOWN: Final = 3
 _PODS_SHOWN: Final = 3
+_NAMES_SHOWN: Final = 5
 _MADE: Final = frozenset({RoomState.HELD, RoomState.TAKEN})
 _UNWANTED: Final = frozenset({MoveState.FAILED, MoveState.ELSEWHERE})
 
@@ -172,6 +173,21 @@ class Verdict(StrEnum):
     """Not begun: the plan would free fewer nodes than `minFreedNodes`."""
     GAIN_UNDONE = "GainUndone", "Not begun: nodes that were freed lately have been filled again."
     """Not begun: nodes that plans freed recently have been filled again."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotBegun:
+    """Why a plan is not begun."""
+
+    verdict: Verdict
+    sentence: str
+    passes: bool = True
+    """Whether waiting may help."""
+
+
+def names_of(pods: Iterable[str]) -> str:
+    """Return the first few of the pods' names, for a sentence."""
+    return first_few(sorted(pods), _NAMES_SHOWN)
 
 
 class Whereabouts(Enum):

@@ -3,19 +3,23 @@
 Nothing else of the kernel imports one.
 """
 
-from typing import Final
+from typing import Any, Final
 
+from berth_core import Objective
+from berth_descheduler.capabilities.drain.capability import DrainCapability
 from berth_descheduler.capabilities.hot_nodes.capability import HotNodesCapability
 from berth_descheduler.capabilities.lent_nodes.capability import LentNodesCapability
 from berth_descheduler.capabilities.starving_jobs.capability import StarvingJobsCapability
 from berth_descheduler.capabilities.windows.capability import WindowsCapability
-from berth_descheduler.capability import Capability, EvictedPod
+from berth_descheduler.capability import Capability, EvictedPod, OnDemand
+from berth_descheduler.planner.goal import Goal
 
 CAPABILITIES: Final[tuple[type[Capability], ...]] = (
     StarvingJobsCapability,
     WindowsCapability,
     LentNodesCapability,
     HotNodesCapability,
+    DrainCapability,
 )
 
 EVERY_CAPABILITY: Final = tuple(capability() for capability in CAPABILITIES)
@@ -24,6 +28,20 @@ EVERY_CAPABILITY: Final = tuple(capability() for capability in CAPABILITIES)
 def capability_named(name: str) -> Capability | None:
     """Return the capability whose plugin has a name, None if there is none."""
     return next((capability for capability in EVERY_CAPABILITY if capability.name == name), None)
+
+
+def capability_goal(objective: Objective) -> Goal[Any, Any] | None:
+    """Return what a plan is for that the plugin of a capability made, None for any other plan."""
+    return next((capability.goal for capability in EVERY_CAPABILITY if capability.has_planned(objective)), None)
+
+
+def on_demand(objective: Objective) -> OnDemand | None:
+    """Return what people asked for where a plan of this objective belongs to no policy, None where nothing is known.
+
+    Raises `InputError`.
+    """
+    capability = capability_named(objective.plugin)
+    return None if capability is None else capability.on_demand(objective)
 
 
 def why_not_evicted(evicted: EvictedPod) -> str:

@@ -32,6 +32,9 @@ class Approval(StrEnum):
 WAITS: Final = ("reserve_seconds", "evict_seconds", "land_seconds", "ready_seconds", "end_seconds")
 """The fields of `MoveTimeouts` that say how long a move waits for a pod or a place."""
 
+MOST_IN_A_WAVE: Final = 2000
+"""No plan has more moves."""
+
 
 @dataclass(frozen=True, slots=True)
 class MoveTimeouts:

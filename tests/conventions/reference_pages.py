@@ -259,7 +259,11 @@ def descheduler_page() -> str:
             "Status of a DeschedulerPolicy": crd_fields("deschedulerpolicies.yaml", "status"),
             "Conditions of a DeschedulerPolicy": table(["Condition", "Reason", "Meaning"], conditions),
             "Arguments of Defragmentation": arguments(defragmentation.ARGUMENTS),
-            **{f"Arguments of {capability.name}": arguments(capability.arguments) for capability in EVERY_CAPABILITY},
+            **{
+                f"Arguments of {capability.name}": arguments(capability.arguments)
+                for capability in EVERY_CAPABILITY
+                if capability.plugin
+            },
             "Arguments of DefaultEvictor": arguments(default_evictor_args.ARGUMENTS),
             "Fields of a MigrationPlan": crd_fields("migrationplans.yaml", "spec"),
             "Status of a MigrationPlan": crd_fields("migrationplans.yaml", "status"),

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from berth_core.clock import SystemClock, format_timestamp
-from berth_core.migration_plans import MigrationPlan, MoveMethod, PlanPhase, RunMode
+from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.names import LEADER_LEASE, scheduled_plan_name
 from berth_core.policies import VALID, DeschedulerPolicy
 from berth_descheduler import picture
@@ -23,13 +23,12 @@ from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.plans import requests as plan_requests
 from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.picture import Picture
-from berth_descheduler.plugins import NodeDrain
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
 from berth_kube.errors import ServerError
-from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, MIGRATION_PLANS, NODES, PODS
+from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, MIGRATION_PLANS, NODES
 from descheduler.cycle_settings import PLANNER, SETTINGS
-from descheduler.fake_cluster import FakeCluster, call, evicted, failure, fragmented_cluster, pod
+from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 from waiting import eventually
 
 LONG: Final = 60.0
@@ -167,81 +166,6 @@ def test_an_approval_starts_a_plan(cluster: FakeCluster) -> None:
         eventually("it is proposed", is_in(cluster, name, PlanPhase.PROPOSED), seconds=LONG)
         approve(cluster, name)
         eventually("it is over", is_in(cluster, name, PlanPhase.SUCCEEDED), seconds=LONG)
-
-
-# --- drains that were asked for ---------------------------------------------------------------------------------------
-
-
-def ask_for_drain(cluster: FakeCluster, mode: RunMode, *nodes: str, closed: bool = True) -> str:
-    for name in nodes:
-        cluster.merge_patch(NODES, name, {"spec": {"unschedulable": closed or None}})
-    objective = NodeDrain(nodes=frozenset(nodes)).objective
-    return plan_requests.request_drain(cluster, SystemClock(), objective, mode=mode).metadata.name  # type: ignore[arg-type]
-
-
-def message(cluster: FakeCluster, plan: str) -> str:
-    (found,) = (one for one in plans(cluster) if one.metadata.name == plan)
-    return found.status.message
-
-
-def test_a_drain_that_was_asked_for_is_carried_out_by_no_policys_rules(cluster: FakeCluster) -> None:
-    put(cluster, limits={"maxMoves": 1, "podCoolDown": "10h"})
-    with serving(cluster) as replica:
-        name = ask_for_drain(cluster, RunMode.AUTO, "low-1", "low-2")
-        eventually("it is over", is_in(cluster, name, PlanPhase.SUCCEEDED), seconds=LONG)
-        ran = {"policy": "", "verdict": "CarriedOut"}
-        eventually("the run is counted", lambda: replica.sample("berth_policy_runs_total", **ran) == 1, seconds=LONG)
-    assert (cluster.pods_on("low-1"), cluster.pods_on("low-2")) == ([], [])
-    (plan,) = plans(cluster)
-    assert (plan.spec.trigger, plan.spec.objective.plugin) == ("Request", "NodeDrain")
-    assert {move.method for move in plan.spec.moves} == {MoveMethod.SURGE}
-
-
-def test_a_drain_waits_for_its_approval(cluster: FakeCluster) -> None:
-    with serving(cluster):
-        name = ask_for_drain(cluster, RunMode.APPROVE, "low-1")
-        eventually("it is proposed", is_in(cluster, name, PlanPhase.PROPOSED), seconds=LONG)
-        assert not evicted(cluster)
-        approve(cluster, name)
-        eventually("it is over", is_in(cluster, name, PlanPhase.SUCCEEDED), seconds=LONG)
-    assert cluster.pods_on("low-1") == []
-
-
-def test_a_drain_for_looking_at_names_the_pods_that_cannot_go(cluster: FakeCluster) -> None:
-    bare = pod("alone", "nobody", "low-2", cpu="100m")
-    del bare["metadata"]["ownerReferences"]
-    cluster.add(PODS, bare)
-    with serving(cluster):
-        good = ask_for_drain(cluster, RunMode.PLAN, "low-1", closed=False)
-        eventually("its plan is shown", is_in(cluster, good, PlanPhase.PROPOSED), seconds=LONG)
-        bad = ask_for_drain(cluster, RunMode.PLAN, "low-2", closed=False)
-        eventually("it is aborted", is_in(cluster, bad, PlanPhase.ABORTED), seconds=LONG)
-    assert message(cluster, bad) == "Not begun: 1 pod cannot leave: shop/alone (NoController)."
-    assert not evicted(cluster)
-
-
-def test_a_drain_of_nodes_that_take_pods_is_not_begun(cluster: FakeCluster) -> None:
-    with serving(cluster):
-        name = ask_for_drain(cluster, RunMode.AUTO, "low-1", "low-2", closed=False)
-        eventually("it is aborted", is_in(cluster, name, PlanPhase.ABORTED), seconds=LONG)
-    assert message(cluster, name) == "Not begun: not cordoned: low-1, low-2."
-    assert not evicted(cluster)
-
-
-def test_a_plan_of_no_policy_drains_only_the_nodes_that_it_names(cluster: FakeCluster) -> None:
-    """Else anybody's moves would be carried out, by no policy's limits."""
-    with serving(cluster):
-        name = ask_for_drain(cluster, RunMode.APPROVE, "low-1")
-        eventually("it is proposed", is_in(cluster, name, PlanPhase.PROPOSED), seconds=LONG)
-        (plan,) = cluster.raw(MIGRATION_PLANS)
-        plan["spec"]["objective"]["args"]["nodes"] = ["low-2"]
-        cluster.merge_patch(MIGRATION_PLANS, name, {"spec": plan["spec"]})
-        approve(cluster, name)
-        eventually("nothing of it is done", is_in(cluster, name, PlanPhase.FAILED), seconds=LONG)
-    (found,) = plans(cluster)
-    assert {move.reason for move in found.status.moves} == {"PolicyMissing"}
-    assert {move.message for move in found.status.moves} == {"it moves pods off other nodes than those that it drains"}
-    assert not evicted(cluster)
 
 
 def test_a_plan_nobody_approves_is_aborted_in_time(cluster: FakeCluster) -> None:

@@ -222,15 +222,11 @@ ENDED: Final = {
         "it did not begin in time",
     ),
     "of a policy that is gone": (plan(phase="Requested", policy="gone"), "there is no policy gone"),
-    "of a drain that says no nodes": (plan(policy="", objective={"plugin": "NodeDrain"}), "spec.objective.args.nodes"),
     "of a policy that cannot be run": (plan(phase="Requested", policy="bad"), "policy bad cannot be run: spec.nodeSel"),
 }
 LEFT: Final = {
     "still to be approved": plan(phase="Proposed", mode="Approve", approveBefore=at(-1)),
     "approved in the last minute": plan(phase="Proposed", mode="Approve", approveBefore=at(-0.01), approved=True),
-    "a drain that was asked for": plan(
-        phase="Requested", policy="", objective={"plugin": "NodeDrain", "args": {"nodes": ["n1"]}}
-    ),
     "being carried out": plan(phase="Running", aborted=True),
     "over": plan(phase="Succeeded", aborted=True),
     "only shown, of a policy that is gone": plan(phase="Proposed", mode="Plan", policy="gone"),

@@ -25,7 +25,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.cli import run as run_command
 from berth_descheduler.cli.main import berth, run
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
-from berth_descheduler.options.policy import cycle_settings, run_planner_settings, settings_to_drain, settings_to_serve
+from berth_descheduler.options.policy import cycle_settings, run_planner_settings, settings_to_serve
 from berth_descheduler.outcome import Outcome, PlanOutcome, SilentObserver, Verdict
 from berth_descheduler.server import DeschedulerService, read_service_settings, serve
 from berth_descheduler.settings import (
@@ -299,9 +299,6 @@ def test_the_options_become_settings() -> None:
 def test_replacements_have_their_deployments_deadline_unless_a_time_is_given() -> None:
     for options, want in (((), (120, True)), (("--ready-timeout=20s",), (20, False))):
         waits = cycle_settings(read_options(*options), trigger="Manual").execution.timeouts
-        assert (waits.ready_seconds, waits.heeds_progress_deadlines) == want
-        with run_command.drain_command.make_context("berth drain", ["node-1", *options]) as context:
-            waits = settings_to_drain(context.params, dry_run=False).cycle.execution.timeouts
         assert (waits.ready_seconds, waits.heeds_progress_deadlines) == want
 
 

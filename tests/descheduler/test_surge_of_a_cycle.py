@@ -21,9 +21,6 @@ from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.moves import observation
 from berth_descheduler.migration.moves.surge_eligibility import find_unsurgeable
 from berth_descheduler.outcome import Outcome, SilentObserver
-from berth_descheduler.planner import WaveLimits
-from berth_descheduler.plugins import NodeDrain, drain_settings
-from berth_descheduler.policy import draining
 from berth_descheduler.settings import CycleSettings
 from berth_kube import SurgeEligibility, why_not_surge
 from berth_kube.errors import UnreachableError
@@ -31,7 +28,6 @@ from berth_kube.resources import (
     DEPLOYMENTS,
     LEASES,
     MIGRATION_PLANS,
-    NODES,
     PODS,
     REPLICA_SETS,
     RESERVATIONS,
@@ -42,8 +38,7 @@ from berth_kube.resources import (
 from builders import NOON, FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
 from descheduler.fake_cluster import Raw, blocked, call, evicted, failure, fragmented_cluster
-from descheduler.test_cycle_killed_anywhere import MortalProcess, is_killed, landing_late
-from planner_settings import with_settings
+from descheduler.test_cycle_killed_anywhere import MortalProcess, is_killed
 
 SURGE = replace(SETTINGS, moves=MoveMethod.SURGE)
 HASH = "5d4f8c7b9"
@@ -438,58 +433,6 @@ def test_the_next_run_ends_what_a_killed_one_let_go(ending: str, step: int) -> N
         assert {one["status"]["state"]["phase"] for one in world.cluster.reservations()} <= {"Succeeded"}, when
     assert calls_to_live > 40
     assert met_released
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("method", MoveMethod)
-def test_a_killed_drain_goes_on_with_siblings_one_at_a_time(method: MoveMethod) -> None:
-    """Killed before every fifth of its calls; the next goes on from the places that are held."""
-    planner = with_settings(PLANNER, waves=WaveLimits(per_controller=1, per_wave=200))
-    planner = drain_settings(planner, NodeDrain(nodes=frozenset({"low-1", "low-2"})))
-    settings = draining(replace(SETTINGS, moves=method))
-
-    def drain(client: Any, clock: Any) -> Outcome:
-        context = CycleContext(client, clock, SilentObserver(), threading.Event())
-        return Cycle(context, settings, planner).run()
-
-    calls_to_live = 0
-    for calls_to_live in itertools.count(step=5):
-        world = Surging()
-        for name in ("low-1", "low-2"):
-            world.cluster.merge_patch(NODES, name, {"spec": {"unschedulable": True}})
-        beside = count_siblings(world, late=method is MoveMethod.EVICT)
-        process = MortalProcess(world.cluster, calls_to_live)
-        if not is_killed(process, partial(drain, process, process)):
-            break
-
-        drain(world.cluster, BriskClock())
-
-        when = f"killed before call {calls_to_live}"
-        assert [world.cluster.pods_on(name) for name in ("low-1", "low-2")] == [[], []], when
-        assert min(beside, default=1) == 1, when
-        assert [len(world.owned(app)) for app in ("web", "api", "big")] == [2, 1, 2], when
-        plans = world.cluster.raw(MIGRATION_PLANS)
-        moves = [pair for one in plans for pair in zip(one["spec"]["moves"], one["status"]["moves"], strict=True)]
-        landed = [(move["target"], status["node"]) for move, status in moves if status["state"] == "Landed"]
-        assert [target == node for target, node in landed] == [True] * 3, when
-    assert calls_to_live > 40
-
-
-def count_siblings(world: Surging, *, late: bool) -> list[int]:
-    """Return a list that gets, for each pod of web that is evicted, how many others of them serve then."""
-    if late:
-        landing_late(world.cluster)
-    land, found = world.cluster.land, []
-
-    def note(pod: Raw) -> None:
-        app, name = pod["metadata"]["labels"]["app"], pod["metadata"]["name"]
-        others = [one["metadata"] | one for one in world.owned(app) if one["metadata"]["name"] != name]
-        if app == "web":
-            found.append(min(1, sum(is_ready(one) and "deletionTimestamp" not in one for one in others)))
-        land(pod)
-
-    world.cluster.land = note
-    return found
 
 
 def interrupt(world: Surging, ending: str) -> None:

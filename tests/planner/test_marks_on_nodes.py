@@ -23,11 +23,8 @@ from berth_descheduler.planner.autoscalers.marks import (
     Meaning,
     NodeMark,
 )
-from berth_descheduler.plugins.node_drain import NodeDrain
-from berth_descheduler.plugins.registry import drain_settings
 from builders import bare_pod, disruption_budget, node, owner, pod
 from planner.clusters import consolidating, making_room, minimizing, settings
-from planner_settings import planner_settings
 
 EVERYTHING = (Toleration(operator="Exists"),)
 KEPT = {SCALE_DOWN_DISABLED: "true"}
@@ -59,10 +56,6 @@ def targets(made: Plan) -> list[str]:
 def why_not_emptied(made: Plan, name: str) -> Reason:
     (reason,) = (refused.reason for refused in made.refused if refused.name == name)
     return reason
-
-
-def draining(*names: str) -> PlannerSettings:
-    return drain_settings(planner_settings(), NodeDrain(nodes=frozenset(names)))
 
 
 # --- every mark -----------------------------------------------------------------------------------------------------
@@ -122,18 +115,10 @@ def test_each_mark_makes_it_no_gain_to_empty_a_node_or_does_not(mark: NodeMark) 
         assert made.quality.proven_optimal
 
 
-@pytest.mark.parametrize("mark", EVERY_MARK.values(), ids=EVERY_MARK)
-def test_a_drain_empties_a_node_with_any_mark(mark: NodeMark) -> None:
-    made = plan(two_nodes(low=marked("low", mark)), draining("low"))
-
-    assert targets(made) == ["high"]
-    assert made.freed_nodes == ("low",)
-
-
 SOFT = {name: mark for name, mark in EVERY_MARK.items() if mark.meaning is Meaning.SOFT}
 
 
-@pytest.mark.parametrize("how", {**FREEING, "a drain": draining("low")}.values(), ids=[*FREEING, "drain"])
+@pytest.mark.parametrize("how", FREEING.values(), ids=FREEING)
 @pytest.mark.parametrize("mark", SOFT.values(), ids=SOFT)
 def test_a_node_with_a_soft_mark_takes_pods_last(mark: NodeMark, how: PlannerSettings) -> None:
     effect = {"effect": "PreferNoSchedule"} if mark in TAINTS else {}

@@ -9,11 +9,8 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.planner.simulation.cluster import Cluster
-from berth_descheduler.plugins.node_drain import NodeDrain
-from berth_descheduler.plugins.registry import drain_settings
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, expression, minimizing, node_terms, settings, tied
-from planner_settings import planner_settings
 
 OS, ARCH, BUILD = "kubernetes.io/os", "kubernetes.io/arch", "node.kubernetes.io/windows-build"
 AMD, ARM = {OS: "linux", ARCH: "amd64"}, {OS: "linux", ARCH: "arm64"}
@@ -132,7 +129,6 @@ WAYS = {
     "threshold": settings(low=60, defragment=60, protection=100),
     "consolidate by the solver": consolidating(exact=True),
     "less fragmentation": minimizing(),
-    "a drain": drain_settings(planner_settings(), NodeDrain(nodes=frozenset({"low"}))),
 }
 
 

@@ -12,8 +12,6 @@ from berth_core.storage import Workload
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.node_drain import NodeDrain
-from berth_descheduler.plugins.registry import default_settings, drain_settings
 from planner.owners.workloads import controller, pod_of, reference
 
 EVICT = "descheduler.alpha.kubernetes.io/evict"
@@ -82,16 +80,6 @@ def test_a_policy_names_owners_that_do_no_harm(kinds: list[str]) -> None:
 
 def test_an_annotation_lets_a_single_pod_go() -> None:
     assert not refusals(OPERATED, annotations={EVICT: ""})
-
-
-def test_a_drain_names_owners_that_do_no_harm() -> None:
-    drain = NodeDrain(nodes=frozenset({"node-a"}), harmless_owners=frozenset({"PostgresCluster.example.com"}))
-    asked = pod_of(OPERATED, "db-0")
-    view = ClusterView.of(Snapshot(pods=(asked,), workloads=(OPERATED,)), None)
-
-    assert not drain_settings(default_settings(), drain).plugins.refusing(view)(asked)
-    assert NodeDrain.parse(drain.objective.args) == drain
-    assert "harmlessOwners" not in NodeDrain(nodes=frozenset({"node-a"})).objective.args
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ from berth_core.labels import (
 )
 from berth_core.objects import Node, Pod
 from berth_core.reservations import SlotState
-from berth_descheduler.migration.nodes import cooling_marks, cordons, freed_marks, plan_taints
+from berth_descheduler.capabilities.drain.cli import nodes as drained_nodes
+from berth_descheduler.migration.nodes import cooling_marks, freed_marks, plan_taints
 from berth_descheduler.migration.operator import cleanup
 from berth_descheduler.settings import FreedNodes
 from berth_descheduler.uninstall.leftovers import build_node_patch, build_pod_patch, marks_of_node, marks_of_pod
@@ -410,15 +411,15 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: FREED_TAINT not in taints(raw),
     ),
     "a node is cordoned": ForeignPatch(
-        site="berth_descheduler.migration.nodes.cordons.cordon_nodes",
+        site="berth_descheduler.capabilities.drain.cli.nodes.cordon_nodes",
         before=node_body,
-        act=lambda client, _seen: cast("None", list(cordons.cordon_nodes(client, [NODE]))),
+        act=lambda client, _seen: cast("None", list(drained_nodes.cordon_nodes(client, [NODE]))),
         done=lambda raw: raw["spec"].get("unschedulable") is True,
     ),
     "a node is cordoned no more": ForeignPatch(
-        site="berth_descheduler.migration.nodes.cordons.uncordon_nodes",
+        site="berth_descheduler.capabilities.drain.cli.nodes.uncordon_nodes",
         before=lambda: {**node_body(), "spec": {"unschedulable": True}},
-        act=lambda client, _seen: cast("None", cordons.uncordon_nodes(client, [NODE])),
+        act=lambda client, _seen: cast("None", drained_nodes.uncordon_nodes(client, [NODE])),
         done=lambda raw: "unschedulable" not in raw["spec"],
     ),
     "a node that pods were moved off rests": ForeignPatch(

@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth_core import Clock
 from berth_descheduler import metrics, telemetry
+from berth_descheduler.api.context import RequestContext
 from berth_descheduler.api.problems import FAILED, ProblemError, ProblemKind
-from berth_descheduler.api.request_guard import RequestContext, send_problem
+from berth_descheduler.api.request_guard import send_problem
 from berth_descheduler.api.request_limits import Admission
 
 _LOG = structlog.get_logger(__name__)

@@ -15,6 +15,7 @@ from berth_descheduler.api.access_log import AccessLog, RequestMetrics
 from berth_descheduler.api.authentication import Authority
 from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.api.concurrency import Workers
+from berth_descheduler.api.context import ApiContext
 from berth_descheduler.api.local_access import HostGuard, LocalAuthority
 from berth_descheduler.api.openapi import CONTENT_POLICY, describe, render_page
 from berth_descheduler.api.plan_stream import PlanFeeds
@@ -22,7 +23,7 @@ from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, Pro
 from berth_descheduler.api.reads import FragmentationQueries
 from berth_descheduler.api.request_guard import RequestGuard
 from berth_descheduler.api.request_limits import Admission
-from berth_descheduler.api.routes import ApiContext, build_routes
+from berth_descheduler.api.routes import build_routes
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.ui import build_page_routes
 from berth_kube import KubeClient

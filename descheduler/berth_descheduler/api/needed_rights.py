@@ -6,8 +6,10 @@ on the body; it asks for those itself, and for this one again.
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
+from berth_descheduler.api.capability_paths import capability_paths
 from berth_descheduler.api.schemas import NAME_PATTERN
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, RESERVATIONS, Access, Resource
 
@@ -19,9 +21,8 @@ _OF_PLANS: Final[Mapping[tuple[str, str], str]] = {
     ("POST", "/approve"): "patch",
     ("POST", "/abort"): "patch",
 }
-_OF_PATHS: Final[Mapping[tuple[str, str], tuple[str, Resource]]] = {
+_OF_PATHS: Final[dict[tuple[str, str], tuple[str, Resource]]] = {
     ("POST", "/v1/runs"): ("create", MIGRATION_PLANS),
-    ("POST", "/v1/drains"): ("create", MIGRATION_PLANS),
     ("GET", "/v1/plans"): ("list", MIGRATION_PLANS),
     ("GET", "/v1/fragmentation"): ("list", NODES),
     ("GET", "/v1/fragmentation/history"): ("list", NODES),
@@ -32,9 +33,14 @@ _OF_PATHS: Final[Mapping[tuple[str, str], tuple[str, Resource]]] = {
 }
 
 
+@cache
+def _rights_of_paths() -> Mapping[tuple[str, str], tuple[str, Resource]]:
+    return _OF_PATHS | {path: right for paths in capability_paths() for path, right in paths.rights.items()}
+
+
 def needed_right(method: str, path: str) -> Access | None:
     """Return the right that a request needs whatever else it says, None for a path that is none."""
-    if (of_path := _OF_PATHS.get((method, path))) is not None:
+    if (of_path := _rights_of_paths().get((method, path))) is not None:
         verb, resource = of_path
         return Access(verb, resource)
     match = _PLAN.fullmatch(path)

@@ -13,6 +13,7 @@ from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 
 from berth_core.decoding import decode_json
+from berth_descheduler.api.capability_paths import capability_paths
 from berth_descheduler.api.problems import MEDIA_TYPE, Problem
 from berth_descheduler.api.schemas import DOCUMENTS
 
@@ -86,7 +87,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     )
     components = description.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
-    _, ours = msgspec.json.schema_components((*DOCUMENTS, Problem), ref_template=f"{_SCHEMAS}{{name}}")
+    _, ours = msgspec.json.schema_components((*answered_documents(), Problem), ref_template=f"{_SCHEMAS}{{name}}")
     schemas |= ours
     components["securitySchemes"] = {
         "bearer": {
@@ -99,14 +100,20 @@ def describe(app: FastAPI) -> dict[str, Any]:
     for path in description["paths"].values():
         for operation in path.values():
             operation["parameters"] = [_without_null(parameter) for parameter in operation.get("parameters", ())]
-            _add_example(operation, EXAMPLES[operation["operationId"]])
+            _add_example(operation, examples()[operation["operationId"]])
     return description
 
 
-EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = decode_json(
-    (files(__package__) / "examples.json").read_bytes(), dict[str, dict[str, Any]]
-)
-"""By operation: `request` (method and path with its query), `body` where one is sent, and `answer`."""
+@cache
+def examples() -> Mapping[str, Mapping[str, Any]]:
+    """Return by operation `request` (method and path with its query), `body` where one is sent, and `answer`."""
+    own = decode_json((files(__package__) / "examples.json").read_bytes(), dict[str, dict[str, Any]])
+    return {**own, **{name: example for paths in capability_paths() for name, example in paths.examples.items()}}
+
+
+def answered_documents() -> tuple[type[msgspec.Struct], ...]:
+    """Return what all paths answer."""
+    return (*DOCUMENTS, *(document for paths in capability_paths() for document in paths.documents))
 
 
 def _add_example(operation: dict[str, Any], example: Mapping[str, Any]) -> None:
@@ -182,7 +189,7 @@ def _shared_statuses(description: Mapping[str, Any]) -> dict[str, Mapping[str, A
 def _operations(description: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
-            example = EXAMPLES[operation["operationId"]]
+            example = examples()[operation["operationId"]]
             yield {**operation, "path": path, "method": method.upper(), "example": _written(example)}
 
 

@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth_descheduler.api.authentication import Authority
+from berth_descheduler.api.context import RequestContext
 from berth_descheduler.api.json_bodies import require_plain_json
 from berth_descheduler.api.needed_rights import needed_right
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, fault
-from berth_descheduler.api.request_limits import Admission, Ticket, caller_of
+from berth_descheduler.api.request_limits import Admission, caller_of
 from berth_descheduler.api.settings import RestLimits, RestSettings
-from berth_kube import Subject
 
 GONE: Final = "gone"
 """The key of a request's state that says that its connection has ended."""
@@ -24,22 +23,6 @@ PROTECTED: Final = "/v1/"
 _JSON: Final = "application/json"
 _DRAIN_SECONDS: Final = 2.0
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
-
-
-@dataclass(slots=True)
-class RequestContext:
-    """What is known of a request that passed the checks."""
-
-    ticket: Ticket
-    deadline: asyncio.Timeout
-    subject: Subject | None = None
-    authorization: Sequence[str] = ()
-    """Kept for streams, which are authorized again and again."""
-
-    def become_stream(self) -> None:
-        """Lift the deadline; raises `ProblemError` if too many streams are open."""
-        self.ticket.become_stream()
-        self.deadline.reschedule(None)
 
 
 class _GoneError(Exception):

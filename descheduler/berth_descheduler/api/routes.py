@@ -1,20 +1,16 @@
 """The paths, what they answer, and the rights that each needs."""
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 
-from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, Node, RunMode, SnapshotKind
-from berth_descheduler.api.authentication import Authority
-from berth_descheduler.api.capacity_history import CapacityHistory
-from berth_descheduler.api.concurrency import Workers
-from berth_descheduler.api.name_secret import read_name_secret
+from berth_core import VALID, DeschedulerPolicy, MigrationPlan, RunMode
+from berth_descheduler.api.capability_paths import capability_paths
+from berth_descheduler.api.context import ApiContext, RequestContext, answer_with, naming, no_such
 from berth_descheduler.api.openapi import answers
 from berth_descheduler.api.parameters import (
     IdempotencyKey,
@@ -30,30 +26,24 @@ from berth_descheduler.api.parameters import (
     read_version,
     refuse_unknown,
 )
-from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, PlanFeeds, StreamContext, stream_events
-from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid
+from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, StreamContext, stream_events
+from berth_descheduler.api.problems import ProblemError, ProblemKind, fault
 from berth_descheduler.api.reads import (
-    FragmentationQueries,
     read_held_capacity,
     read_plan,
     read_plans,
     read_policies,
     read_policy,
 )
-from berth_descheduler.api.request_guard import RequestContext
 from berth_descheduler.api.schemas import (
     ApprovalRequest,
-    DrainRequest,
-    RequestedDrain,
     RequestedRun,
     RunRequest,
     StreamedEvent,
-    describe_drain,
     describe_request,
 )
-from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.migration.plans.looked_at import LookedAt
-from berth_descheduler.migration.plans.requests import abort, approve, request_drain, request_run
+from berth_descheduler.migration.plans.requests import abort, approve, request_run
 from berth_descheduler.report import (
     Capacity,
     CapacityPoints,
@@ -71,13 +61,8 @@ from berth_kube import (
     MIGRATION_PLANS,
     NODES,
     PODS,
-    QUEUES,
     RESERVATIONS,
-    VOLCANO_QUEUES,
     Access,
-    KubeClient,
-    NotFoundError,
-    Subject,
 )
 
 T = TypeVar("T")
@@ -87,54 +72,12 @@ _WITHOUT_BODY: Final = ApprovalRequest()
 """Of an approval whose header says what was looked at."""
 
 
-@dataclass(frozen=True)
-class ApiContext:
-    """What the paths share."""
-
-    client: KubeClient
-    clock: Clock
-    workers: Workers
-    authority: Authority
-    capacity: FragmentationQueries
-    feeds: PlanFeeds
-    settings: RestSettings
-    history: CapacityHistory
-
-    async def admit(self, request: Request, *needed: Access) -> Subject:
-        """Return the caller, if it has all rights needed; raises `ProblemError`."""
-        context: RequestContext = request.state.context
-        subject = context.subject
-        if subject is None:  # only protected paths call this
-            raise ProblemError(ProblemKind.UNAUTHENTICATED, "the caller is unknown")
-        for access in needed:
-            await self.authority.require(subject, access)
-        return subject
-
-    def name_secret(self, idempotency_key: str | None) -> bytes:
-        """Return what the name of a plan with a key depends on; raises `ProblemError` while it is not there."""
-        return read_name_secret(self.settings.key) if idempotency_key else b""
-
-    async def hidden_queues(self, request: Request) -> frozenset[SnapshotKind]:
-        """Return the kinds of queues that the caller may not list; raises `ProblemError` if it may list none."""
-        problems_by_kind: dict[SnapshotKind, ProblemError] = {}
-        kinds = {SnapshotKind.VOLCANO_QUEUES: VOLCANO_QUEUES, SnapshotKind.QUEUES: QUEUES}
-        for kind, resource in kinds.items():
-            try:
-                await self.admit(request, Access("list", resource))
-            except ProblemError as error:
-                if error.kind is not ProblemKind.FORBIDDEN:
-                    raise
-                problems_by_kind[kind] = error
-        if len(problems_by_kind) == len(kinds):
-            raise problems_by_kind[SnapshotKind.VOLCANO_QUEUES]
-        return frozenset(problems_by_kind)
-
-
 def build_routes(api: ApiContext) -> APIRouter:
     # An operation is called as its function is, which generated clients call it, too.
     router = APIRouter(prefix="/v1", generate_unique_id_function=lambda route: route.name)
     _add_runs(router, api)
-    _add_drains(router, api)
+    for paths in capability_paths():
+        paths.add_to(router, api)
     _add_plans(router, api)
     _add_decisions(router, api)
     _add_events(router, api)
@@ -155,7 +98,7 @@ def _add_runs(router: APIRouter, api: ApiContext) -> None:
     async def ask_for_run(request: Request, body: RunRequest, key: IdempotencyKey = None) -> Response:
         refuse_unknown(dict(request.query_params), set())
         subject = await api.admit(request, Access("create", MIGRATION_PLANS))
-        with _naming("body.policy", body.policy, "policy"):
+        with naming("body.policy", body.policy, "policy"):
             policy = await api.workers.run(lambda: read_policy(api.client, body.policy))
         _require_valid(policy)
         mode = RunMode.PLAN if body.dry_run else RunMode(body.mode or policy.spec.mode)
@@ -173,56 +116,7 @@ def _add_runs(router: APIRouter, api: ApiContext) -> None:
             )
         )
         headers = {"Location": f"/v1/plans/{plan.metadata.name}"}
-        return _answer(describe_request(plan), HTTPStatus.ACCEPTED, headers)
-
-
-def _add_drains(router: APIRouter, api: ApiContext) -> None:
-    @router.post(
-        "/drains",
-        summary="Request a drain of cordoned nodes",
-        description="Needs the rights to create migrationplans and to patch nodes and, for a plan that is carried out "
-        "without approval (mode Auto), to patch migrationplans. Cordon the nodes first, unless it is for looking at "
-        "only. The drain starts when earlier runs are over; follow its plan to see.",
-        status_code=HTTPStatus.ACCEPTED,
-        tags=["runs"],
-        **answers(RequestedDrain, "The drain is requested; Location names its plan.", location=True, conflict=True),
-    )
-    async def ask_for_drain(request: Request, body: DrainRequest, key: IdempotencyKey = None) -> Response:
-        refuse_unknown(dict(request.query_params), set())
-        mode, drain = body.run_mode, body.drain
-        repeated_nodes = [node for index, node in enumerate(body.nodes) if node in body.nodes[:index]]
-        if repeated_nodes:
-            raise invalid([fault("body.nodes", repeated_nodes[0], "each node once")])
-        subject = await api.admit(request, Access("create", MIGRATION_PLANS), Access("patch", NODES))
-        if mode is RunMode.AUTO:
-            await api.admit(request, Access("patch", MIGRATION_PLANS))
-        await api.workers.run(lambda: _require_nodes(api.client, body.nodes, cordoned=mode is not RunMode.PLAN))
-        plan = await api.workers.run(
-            lambda: request_drain(
-                api.client,
-                api.clock,
-                drain.objective,
-                mode=mode,
-                requested_by=subject.user,
-                idempotency_key=key or "",
-                name_secret=api.name_secret(key),
-            )
-        )
-        headers = {"Location": f"/v1/plans/{plan.metadata.name}"}
-        return _answer(describe_drain(plan), HTTPStatus.ACCEPTED, headers)
-
-
-def _require_nodes(client: KubeClient, names: list[str], *, cordoned: bool) -> None:
-    """Raise `ProblemError` for nodes that are not there, or that still take pods."""
-    faults: dict[str, FieldFault] = {}
-    for index, name in enumerate(names):
-        with _naming(f"body.nodes[{index}]", name, "node"):
-            node = client.get(NODES, name, type=Node)
-        if cordoned and not node.spec.unschedulable:
-            faults[name] = fault(f"body.nodes[{index}]", name, "a node that is cordoned")
-    if faults:
-        message = f"not cordoned: run kubectl cordon {' '.join(faults)}"
-        raise ProblemError(ProblemKind.CONFLICT, message, faults=list(faults.values()))
+        return answer_with(describe_request(plan), HTTPStatus.ACCEPTED, headers)
 
 
 def _require_valid(policy: DeschedulerPolicy) -> None:
@@ -255,7 +149,7 @@ def _add_plans(router: APIRouter, api: ApiContext) -> None:
         refuse_unknown(dict(request.query_params), {"policy", "phase", "limit", "continue"})
         await api.admit(request, Access("list", MIGRATION_PLANS))
         list_arguments: dict[str, Any] = {"policy": policy, "phase": phase, "limit": limit, "before": before}
-        return _answer(await api.workers.run(lambda: read_plans(api.client, **list_arguments)))
+        return answer_with(await api.workers.run(lambda: read_plans(api.client, **list_arguments)))
 
     @router.get(
         "/plans/{name}",
@@ -267,9 +161,9 @@ def _add_plans(router: APIRouter, api: ApiContext) -> None:
     async def show_plan(request: Request, name: PlanName) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("get", MIGRATION_PLANS, name))
-        with _naming("path.name", name, "plan"):
+        with naming("path.name", name, "plan"):
             plan = await api.workers.run(lambda: read_plan(api.client, name))
-        return _answer(plan, headers={"ETag": f'"{plan.version}"'})
+        return answer_with(plan, headers={"ETag": f'"{plan.version}"'})
 
 
 def _add_decisions(router: APIRouter, api: ApiContext) -> None:
@@ -320,9 +214,9 @@ async def _decide(
             'answers it, in the header If-Match or as {"version": ...} in the body',
             faults=[fault("header.If-Match", None, "the version of the plan that was looked at")],
         )
-    with _naming("path.name", name, "plan"):
+    with naming("path.name", name, "plan"):
         plan = await api.workers.run(lambda: decide(api.client, name, asked_by=subject.user))
-    return _answer(list_plan(plan), HTTPStatus.ACCEPTED)
+    return answer_with(list_plan(plan), HTTPStatus.ACCEPTED)
 
 
 def _add_events(router: APIRouter, api: ApiContext) -> None:
@@ -344,7 +238,7 @@ def _add_events(router: APIRouter, api: ApiContext) -> None:
             feed = stack.enter_context(api.feeds.following(name))
             await feed.first_look()
             if feed.plan is None or feed.deleted:
-                raise _no_such("path.name", name, "plan")
+                raise no_such("path.name", name, "plan")
             if feed.over and last_id == feed.plan.metadata.resource_version:
                 return Response(status_code=HTTPStatus.NO_CONTENT)
             context.become_stream()
@@ -364,20 +258,6 @@ def _asking_again(api: ApiContext, context: RequestContext, needed: Access) -> C
     return ask
 
 
-@contextmanager
-def _naming(field: str, name: str, what: str) -> Iterator[None]:
-    """Turn `NotFoundError` of the block into a problem that names the field."""
-    try:
-        yield
-    except NotFoundError as error:
-        raise _no_such(field, name, what) from error
-
-
-def _no_such(field: str, name: str, what: str) -> ProblemError:
-    unknown_name = fault(field, name, f"the name of a {what} that exists")
-    return ProblemError(ProblemKind.NOT_FOUND, f"there is no {what} {name}", faults=[unknown_name])
-
-
 def _add_overviews(router: APIRouter, api: ApiContext) -> None:
     @router.get(
         "/fragmentation",
@@ -391,7 +271,7 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         refuse_unknown(dict(request.query_params), {"shape"})
         pod_shapes = read_shapes(shapes or [])
         await api.admit(request, Access("list", NODES), Access("list", PODS))
-        return _answer(await api.capacity.fragmentation(pod_shapes))
+        return answer_with(await api.capacity.fragmentation(pod_shapes))
 
     @router.get(
         "/fragmentation/history",
@@ -404,7 +284,7 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
     async def show_history(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", NODES), Access("list", PODS))
-        return _answer(CapacityPoints(items=api.history.points(), prometheus=api.settings.prometheus_url))
+        return answer_with(CapacityPoints(items=api.history.points(), prometheus=api.settings.prometheus_url))
 
     @router.get(
         "/nodes",
@@ -416,7 +296,7 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
     async def list_nodes(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", NODES), Access("list", PODS))
-        return _answer(await api.capacity.nodes())
+        return answer_with(await api.capacity.nodes())
 
     @router.get(
         "/reservations",
@@ -428,7 +308,7 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
     async def list_reservations(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", RESERVATIONS))
-        return _answer(await api.workers.run(lambda: read_held_capacity(api.client)))
+        return answer_with(await api.workers.run(lambda: read_held_capacity(api.client)))
 
     @router.get(
         "/queues",
@@ -443,7 +323,7 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", NODES), Access("list", PODS))
         hidden_kinds = await api.hidden_queues(request)
-        return _answer(await api.capacity.queues(hidden_kinds))
+        return answer_with(await api.capacity.queues(hidden_kinds))
 
     @router.get(
         "/policies",
@@ -455,10 +335,4 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
     async def list_policies(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", DESCHEDULER_POLICIES))
-        return _answer(await api.workers.run(lambda: read_policies(api.client)))
-
-
-def _answer(
-    document: msgspec.Struct, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None
-) -> Response:
-    return Response(msgspec.json.encode(document), status, headers, media_type="application/json")
+        return answer_with(await api.workers.run(lambda: read_policies(api.client)))

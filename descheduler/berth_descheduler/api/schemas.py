@@ -7,7 +7,6 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from berth_core import Achieved, MigrationPlan, PlanPhase, RunMode
-from berth_descheduler.plugins import NodeDrain
 from berth_descheduler.report import (
     Capacity,
     CapacityPoints,
@@ -68,28 +67,12 @@ class RequestedRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created: str | None
 
 
-class RequestedDrain(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A requested drain, as the plan that it fills."""
-
-    plan: str
-    nodes: tuple[str, ...]
-    mode: RunMode | None
-    phase: PlanPhase
-    requested_by: str
-    created: str | None
-
-
 # --- requests --------------------------------------------------------------------------------------------------------
 
-MOST_NODES: Final = 100
 LONGEST_NAME: Final = 253
-MOST_OWNER_KINDS: Final = 100
-LONGEST_OWNER_KIND: Final = 317
-"""A kind has at most 63 characters, a group as many as a name."""
-OWNER_KIND_PATTERN: Final = r"^(\*|[A-Z][A-Za-z0-9]*(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+)$"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
-_DryRun: TypeAlias = Annotated[
+DryRun: TypeAlias = Annotated[
     bool, Field(alias="dryRun", description="Publish the plan and never carry it out, whatever the mode.")
 ]
 
@@ -107,67 +90,7 @@ class RunRequest(BaseModel):
             "for approval. Auto: it is carried out, which needs the right to approve. Default: the policy's."
         ),
     ] = None
-    dry_run: _DryRun = False
-
-
-class DrainRequest(BaseModel):
-    """A request for a drain of nodes."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", title="DrainRequest")
-
-    nodes: Annotated[
-        list[Annotated[str, Field(max_length=LONGEST_NAME, pattern=NAME_PATTERN)]],
-        Field(
-            min_length=1,
-            max_length=MOST_NODES,
-            description="The nodes, each once; cordon them first.",
-            json_schema_extra={"uniqueItems": True},
-        ),
-    ]
-    mode: Annotated[
-        Literal["Plan", "Approve", "Auto"],
-        Field(
-            description="How far the drain goes. Plan: the plan is published and nothing is touched. Approve: it waits "
-            "for approval. Auto: it is carried out, which needs the right to approve."
-        ),
-    ] = "Auto"
-    dry_run: _DryRun = False
-    skip_refused: Annotated[
-        bool, Field(alias="skipRefused", description="Move the others where some pods cannot go; those stay.")
-    ] = False
-    delete_emptydir_data: Annotated[
-        bool,
-        Field(
-            alias="deleteEmptyDirData",
-            description="Move pods with emptyDir or hostPath volumes, too; what they have there is lost.",
-        ),
-    ] = False
-
-    harmless_owners: Annotated[
-        list[Annotated[str, Field(max_length=LONGEST_OWNER_KIND, pattern=OWNER_KIND_PATTERN)]],
-        Field(
-            alias="harmlessOwners",
-            max_length=MOST_OWNER_KINDS,
-            description="Kinds with their API group, as Etcd.example.com, that may own the controllers of pods that "
-            "move; * for every kind.",
-        ),
-    ] = []
-
-    @property
-    def run_mode(self) -> RunMode:
-        """Return how far the drain goes in the end."""
-        return RunMode.PLAN if self.dry_run else RunMode(self.mode)
-
-    @property
-    def drain(self) -> NodeDrain:
-        """Return what the planner is asked for."""
-        nodes = frozenset(self.nodes)
-        return NodeDrain(
-            nodes=nodes,
-            delete_empty_dirs=self.delete_emptydir_data,
-            skip_refused=self.skip_refused,
-            harmless_owners=frozenset(self.harmless_owners),
-        )
+    dry_run: DryRun = False
 
 
 class ApprovalRequest(BaseModel):
@@ -197,7 +120,6 @@ DOCUMENTS: Final = (
     PlanMove,
     StreamedEvent,
     RequestedRun,
-    RequestedDrain,
     PolicyList,
     Capacity,
     CapacityPoints,
@@ -223,17 +145,6 @@ def describe_request(plan: MigrationPlan) -> RequestedRun:
     return RequestedRun(
         plan=plan.metadata.name,
         policy=plan.spec.policy,
-        mode=plan.spec.mode,
-        phase=plan.phase,
-        requested_by=plan.spec.requested_by,
-        created=plan.metadata.creation_timestamp,
-    )
-
-
-def describe_drain(plan: MigrationPlan) -> RequestedDrain:
-    return RequestedDrain(
-        plan=plan.metadata.name,
-        nodes=tuple(plan.spec.objective.args["nodes"]),
         mode=plan.spec.mode,
         phase=plan.phase,
         requested_by=plan.spec.requested_by,

@@ -23,8 +23,9 @@ from berth_core import Clock, InputError, SystemClock
 from berth_descheduler import telemetry
 from berth_descheduler.api.app import Application
 from berth_descheduler.api.capacity_history import CapacityHistory
+from berth_descheduler.api.context import RequestContext
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, overloaded
-from berth_descheduler.api.request_guard import GONE, RequestContext
+from berth_descheduler.api.request_guard import GONE
 from berth_descheduler.api.request_heads import fault_in_head
 from berth_descheduler.api.settings import RestSettings, RestTimes
 from berth_descheduler.options import option_of, with_options

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.shell_completion import ShellComplete
@@ -21,6 +21,9 @@ from berth_service.command_line import OwnGroup, version_option, write_line
 from berth_service.extras import MissingPackagesError
 from berth_service.quick_imports import quick_imports
 from berth_service.standard_output import discard_output, keep_output_apart
+
+if TYPE_CHECKING:
+    from berth_descheduler.capability import CapabilityCommand
 
 INTERRUPTED: Final = 130
 _FAILED: Final = 1
@@ -34,7 +37,6 @@ _COMMANDS: Final = {
     "calendar": "calendar:calendar_command",
     "demo": "demo:demo_command",
     "doctor": "doctor:doctor_command",
-    "drain": "run:drain_command",
     "fragmentation": "plan:fragmentation_command",
     "plan": "plan:plan_command",
     "plans": "plans:plans_command",
@@ -53,12 +55,12 @@ _COMMANDS: Final = {
 
 _HEADINGS: Final = {
     "Look": ("plan", "fragmentation", "top", "calendar", "doctor", "snapshot", "ui"),
-    "Move pods now": ("run", "drain"),
+    "Move pods now": ("run",),
     "Policies and plans": ("policies", "plans", "show", "approve", "abort", "policy"),
     "Try it on this machine": ("demo", "sandbox"),
     "Take it away": ("uninstall",),
 }
-"""The commands as the help lists them."""
+"""The commands as the help lists them; those of capabilities come after them."""
 
 _EPILOG: Final = """\b
 Exit codes:
@@ -83,6 +85,21 @@ _WHOLE_SENTENCE: Final = 1_000
 """Characters of the first sentence of a command's help that are shown; it is wrapped, not cut."""
 
 
+def _of_capabilities() -> "tuple[CapabilityCommand, ...]":
+    """Return the commands that capabilities bring, in the order of the registry."""
+    with quick_imports():
+        from berth_descheduler.registry import EVERY_CAPABILITY  # noqa: PLC0415 - with the planner, which takes a while
+
+    return tuple(command for capability in EVERY_CAPABILITY for command in capability.commands)
+
+
+def _find(name: str) -> str | None:
+    """Return where a command is, as `module:attribute`, None where there is none."""
+    if name in _COMMANDS:
+        return f"berth_descheduler.cli.{_COMMANDS[name]}"
+    return next((command.source for command in _of_capabilities() if command.name == name), None)
+
+
 class LazyCommands(OwnGroup):
     """A group whose commands are imported when they are asked for."""
 
@@ -90,7 +107,7 @@ class LazyCommands(OwnGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that is asked for; where there is none, the error names those that are spelt alike."""
-        alike = [] if args[0] in _COMMANDS or ctx.resilient_parsing else get_close_matches(args[0], _COMMANDS)
+        alike = [] if ctx.resilient_parsing or _find(args[0]) else get_close_matches(args[0], self.list_commands(ctx))
         if alike:
             names = " or ".join(repr(name) for name in alike)
             raise click.UsageError(f"No such command {args[0]!r}. Did you mean {names}?", ctx)
@@ -98,20 +115,21 @@ class LazyCommands(OwnGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of all commands."""
-        return sorted(_COMMANDS)
+        return sorted([*_COMMANDS, *(command.name for command in _of_capabilities())])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
         """Return a command, None where there is none."""
-        if cmd_name not in _COMMANDS:
+        if (source := _find(cmd_name)) is None:
             return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        module, _, attribute = source.partition(":")
         with quick_imports():
-            command: click.Command = getattr(import_module(f"berth_descheduler.cli.{module}"), attribute)
+            command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, a section for each heading."""
-        for heading, names in _HEADINGS.items():
+        for heading, own_names in _HEADINGS.items():
+            names = (*own_names, *(command.name for command in _of_capabilities() if command.heading == heading))
             commands = ((command_name, self.get_command(ctx, command_name)) for command_name in names)
             with formatter.section(heading):
                 sentences = (

@@ -27,7 +27,7 @@ from berth_descheduler.policy import (
     PolicyRun,
     Schedule,
     Timing,
-    asked_drain,
+    asked_by_people,
     read_timing,
 )
 
@@ -247,10 +247,10 @@ def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: date
 
 
 def _why_not_run(known: ParsedPolicy | None, plan: MigrationPlan) -> str:
-    """Return why nothing can be made of a plan of a policy, or of a drain that was asked for, else ""."""
+    """Return why nothing can be made of a plan of a policy, or of one that people asked for, else ""."""
     policy_name = plan.spec.policy
     try:
-        if asked_drain(plan) is not None:
+        if asked_by_people(plan) is not None:
             return ""
     except InputError as error:
         return f"aborted: {error}"

@@ -52,7 +52,7 @@ from berth_descheduler.migration.plans.publishing import end_plan
 from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.outcome import Outcome, Verdict, join_observers
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.policy import PolicyError, PolicyRun, asked_drain, choose_plan_settings, requested_drain_settings
+from berth_descheduler.policy import PolicyError, PolicyRun, asked_by_people, choose_plan_settings, requested_settings
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.telemetry import PolicyEventReason
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, LeaseHolder, NotFoundError, released_pods
@@ -174,7 +174,7 @@ class Runner:
             return None
         parsed_policy = self._policy_of(plan)
         run = None if parsed_policy is None else parsed_policy.run
-        if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING and asked_drain(plan) is None:
+        if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING and asked_by_people(plan) is None:
             return None
         plan_settings = choose_plan_settings(plan, run, self._context.defaults, self._context.clock.now())
         return Assignment(
@@ -189,10 +189,10 @@ class Runner:
         parsed_policy = self._policy_of(plan)
         if not may_be_filled(plan, self._context.clock.now()) or plan.spec.mode is None:
             return None
-        if (drain := asked_drain(plan)) is not None:
-            drain_settings = requested_drain_settings(plan, drain, self._context.defaults, self._context.clock.now())
+        if (asked := asked_by_people(plan)) is not None:
+            plan_settings = requested_settings(plan, asked, self._context.defaults, self._context.clock.now())
             return Assignment(
-                drain_settings.settings, drain_settings.planner, perform=lambda cycle: cycle.run(plan), plan=plan
+                plan_settings.settings, plan_settings.planner, perform=lambda cycle: cycle.run(plan), plan=plan
             )
         if parsed_policy is None or isinstance(parsed_policy.run, PolicyError):
             return None

@@ -6,7 +6,7 @@ Here are also the records that carry them.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
-from typing import Literal, Self, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 
 class Refuser(Enum):
@@ -353,3 +353,20 @@ def _parts(refusal: Refusal) -> _Parts:
         refusal.blocking_pod,
         refusal.also,
     )
+
+
+_PASSING: Final = frozenset(
+    {
+        RefusalReason.BUDGET_EXHAUSTED,
+        RefusalReason.TOO_FEW_READY,
+        RefusalReason.LOWER_ORDINAL_NOT_READY,
+        RefusalReason.NOT_RUNNING,
+        RefusalReason.HANDING_OVER,
+    }
+)
+"""Why pods stay that may be able to leave a moment later."""
+
+
+def may_pass(reason: RefusalReason) -> bool:
+    """Return whether a pod that stays for this reason may be able to leave a moment later."""
+    return reason in _PASSING

@@ -29,6 +29,7 @@ from berth_descheduler.goals import DEFAULT_GOAL, DEFAULT_GOAL_OF_COMMANDS, OFFE
 from berth_descheduler.options.completion import complete_contexts, complete_namespaces
 from berth_descheduler.planner import PlanLimits, PlannerSettings, PlanScope, RunSoFar, SearchSettings, WaveLimits
 from berth_descheduler.planner.goal import Goal
+from berth_descheduler.planner.owners.owners_of_owners import read_owner_kinds
 from berth_descheduler.plugins import (
     DEFRAGMENT_DEFAULT,
     LOW_DEFAULT,
@@ -38,7 +39,6 @@ from berth_descheduler.plugins import (
     default_plugins,
     settings_with,
 )
-from berth_descheduler.plugins.default_evictor_args import read_owner_kinds
 from berth_service.command_line import OwnCommand
 
 # --- option errors ---------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from click.core import ParameterSource
 from berth_core import InputError, Limits, MoveMethod, format_duration
 from berth_descheduler.goals import OFFERED_GOALS
 from berth_descheduler.options.command import (
-    PARAMETERS,
     duration_option,
     duration_option_from_zero,
     duration_option_or_none,
@@ -23,14 +22,13 @@ from berth_descheduler.options.command import (
     namespace_option,
     naming_options,
     option_of,
-    planner_options,
     planner_settings,
     planning_time,
     with_options,
 )
-from berth_descheduler.planner import PlanLimits, PlannerSettings, PlanScope, WaveLimits, read_shape
+from berth_descheduler.planner import PlannerSettings, PlanScope, read_shape
 from berth_descheduler.plugins import default_settings, installed_plugins
-from berth_descheduler.policy import DRAINED_AT_ONCE, RunDefaults, draining, read_policy, read_policy_file
+from berth_descheduler.policy import RunDefaults, read_policy, read_policy_file
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 
 if TYPE_CHECKING:
@@ -131,14 +129,14 @@ def _annotations(given: tuple[str, ...]) -> dict[str, str]:
 # --- run options -----------------------------------------------------------------------------------------------------
 # The command line options that `berth run` and the service share: how a plan is carried out.
 
-_LEASE_PATIENCE_SECONDS: Final = 5
+LEASE_PATIENCE_SECONDS: Final = 5
 _TIMEOUTS: Final = {
     "reserve": "Give a move up if its place is not held and proven by then.",
     "evict": "Give a move up if a disruption budget or a webhook refuses the eviction for so long.",
     "land": "Give a move up if no replacement has taken its place so long after the pod ended.",
     "end": "Give a pod up that has not ended so long after its grace period; a run waits so long for the last ones.",
 }
-_READY_TIMEOUT: Final = "ready_timeout"
+READY_TIMEOUT: Final = "ready_timeout"
 
 
 def run_options(command: F) -> F:
@@ -188,11 +186,11 @@ def _ready_timeout_option() -> Callable[[F], F]:
     )
 
 
-def _with_ready_timeout(timeouts: MoveTimeouts, options: dict[str, Any]) -> MoveTimeouts:
+def with_ready_timeout(timeouts: MoveTimeouts, options: dict[str, Any]) -> MoveTimeouts:
     """Return the timeouts with a `--ready-timeout` that was given, which counts for Deployments as well."""
-    if options[_READY_TIMEOUT] is None:
+    if options[READY_TIMEOUT] is None:
         return timeouts
-    ready_seconds = duration_option(options, _READY_TIMEOUT)
+    ready_seconds = duration_option(options, READY_TIMEOUT)
     return replace(timeouts, ready_seconds=ready_seconds, heeds_progress_deadlines=False)
 
 
@@ -211,7 +209,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
     }
     settings = CycleSettings(
         execution=ExecutionSettings(
-            timeouts=_with_ready_timeout(MoveTimeouts(**timeouts), options),
+            timeouts=with_ready_timeout(MoveTimeouts(**timeouts), options),
             max_failed_share=options["max_failed_share"],
             max_seconds=duration_option(options, "max_duration"),
             max_grace=longest_grace(options),
@@ -219,87 +217,13 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
         ),
         namespace=options["namespace"],
         lease_seconds=options["lease_seconds"],
-        lease_wait_seconds=options["lease_seconds"] + _LEASE_PATIENCE_SECONDS,
+        lease_wait_seconds=options["lease_seconds"] + LEASE_PATIENCE_SECONDS,
         approval=Approval.APPROVE if options["wait_for_approval"] else Approval.AUTO,
         approval_seconds=duration_option(options, "approval_timeout"),
         trigger=trigger,
         dry_run=dry_run,
     )
     return with_safety(settings, options)
-
-
-# --- drain options ---------------------------------------------------------------------------------------------------
-# The command line options of `berth drain`, most of which mean what they do for `berth run`.
-
-_SHARED_WITH_RUN: Final = frozenset(
-    {
-        *("namespace", "max_grace_period", "per_controller", "control_plane_nodes", "harmless_owner"),
-        *("evict_timeout", "end_timeout", _READY_TIMEOUT, "pending_wait", "lease_seconds", "moves"),
-    }
-)
-
-
-def drain_options(command: F) -> F:
-    """Add the options from which `settings_to_drain` makes the settings."""
-
-    def run() -> None:
-        """Carry the options of `berth run`."""
-
-    shared_options = [
-        option for option in getattr(run_options(planner_options(run)), PARAMETERS) if option.name in _SHARED_WITH_RUN
-    ]
-    setattr(command, PARAMETERS, [*getattr(command, PARAMETERS, ()), *shared_options])
-    limits = [
-        click.option(
-            "--per-wave",
-            type=int,
-            default=DRAINED_AT_ONCE,
-            show_default=True,
-            help="Moves at once; their places are held before the first pod goes.",
-        ),
-    ]
-    options = [
-        click.option("--skip-refused", is_flag=True, help="Move the others where some pods cannot go; those stay."),
-        click.option(
-            "--delete-emptydir-data",
-            is_flag=True,
-            help="Move pods with emptyDir or hostPath volumes, too; what they have there is lost.",
-        ),
-        click.option(
-            "--timeout", default="1h", show_default=True, metavar="DURATION", help="Begin nothing new after this long."
-        ),
-    ]
-    return with_options(with_options(command, options), limits, "Limits")
-
-
-def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
-    """Return how to carry a drain out and what limits its plan; no limit of a policy is among them.
-
-    Raises `InputError` naming the option.
-    """
-    evict_seconds, end_seconds = (duration_option(options, option) for option in ("evict_timeout", "end_timeout"))
-    cycle = CycleSettings(
-        execution=ExecutionSettings(
-            timeouts=_with_ready_timeout(MoveTimeouts(evict_seconds=evict_seconds, end_seconds=end_seconds), options),
-            max_seconds=duration_option(options, "timeout"),
-            max_grace=longest_grace(options),
-            pending_wait_seconds=duration_option_from_zero(options, "pending_wait"),
-        ),
-        namespace=options["namespace"],
-        lease_seconds=options["lease_seconds"],
-        lease_wait_seconds=options["lease_seconds"] + _LEASE_PATIENCE_SECONDS,
-        moves=MoveMethod(options["moves"]),
-        dry_run=dry_run,
-    )
-    cycle = draining(cycle)
-    with naming_options(options):
-        waves = WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"])
-    planner = replace(
-        default_settings(),
-        limits=PlanLimits(max_grace=longest_grace(options), waves=waves),
-        scope=PlanScope(control_plane_nodes=options["control_plane_nodes"], own_namespace=options["namespace"]),
-    )
-    return RunDefaults(cycle, planner)
 
 
 def run_planner_settings(options: dict[str, Any]) -> PlannerSettings:

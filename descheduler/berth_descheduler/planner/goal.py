@@ -129,6 +129,9 @@ class Goal(ABC, Generic[Own, Asked]):
     empties_nodes: ClassVar[bool] = True
     """Whether a node keeps all its pods if one of them has to stay, and should stay empty once all have left."""
 
+    untied_pods_await_waves: ClassVar[bool] = True
+    """Whether pods that no rule of their own ties to other pods go in the wave that is planned, and not before."""
+
     heeds_min_freed_nodes: ClassVar[bool] = True
     """Whether a plan that frees too few nodes is not begun."""
 

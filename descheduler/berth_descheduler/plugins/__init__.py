@@ -16,37 +16,33 @@ from berth_descheduler.plugins.defragmentation import (
     settings_with,
     with_defragmentation,
 )
-from berth_descheduler.plugins.node_drain import NODE_DRAIN, NodeDrain, drain_of
 from berth_descheduler.plugins.registry import (
     PluginRegistry,
     default_plugins,
     default_settings,
-    drain_settings,
     goal_of,
     installed_plugins,
+    on_demand_settings,
 )
 
 __all__ = [
     "DEFRAGMENT_DEFAULT",
     "EVICTOR_NAME",
     "LOW_DEFAULT",
-    "NODE_DRAIN",
     "PLUGIN_NAME",
     "DefaultEvictor",
     "DefaultEvictorArgs",
     "Defragmentation",
     "DefragmentationArgs",
     "NoBalance",
-    "NodeDrain",
     "PluginRegistry",
     "default_plugins",
     "default_settings",
-    "drain_of",
-    "drain_settings",
     "find_double_names",
     "goal_of",
     "installed_plugins",
     "label_selectors",
+    "on_demand_settings",
     "settings_with",
     "with_defragmentation",
 ]

@@ -4,7 +4,6 @@ Arguments that would lose a pod are refused, each with the
 reason; what upstream lets pass in silence (both spellings of a protection at once, an unknown one) is an error here.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,11 +19,10 @@ from berth_core import (
     read_selector,
     refuse_unknown,
 )
-from berth_descheduler.planner import EVERY_OWNER, EvictableNamespaces
+from berth_descheduler.planner import EvictableNamespaces
+from berth_descheduler.planner.owners.owners_of_owners import read_owner_kinds
 
 T = TypeVar("T")
-
-_KIND_AND_GROUP: Final = re.compile(r"[A-Z][A-Za-z0-9]*(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
 
 class Protection(StrEnum):
@@ -175,21 +173,6 @@ class DefaultEvictorArgs:
     def age_in_words(self) -> str:
         """Return the least age as a policy has it."""
         return format_duration(self.min_pod_age or timedelta(0))
-
-
-def read_owner_kinds(name: str, raw: object) -> frozenset[str]:
-    """Return the kinds that stand above controllers, from a field of this name.
-
-    Raises `InputError`, also for a kind without its group, which would never match.
-    """
-    values = [] if raw is None else raw
-    if not isinstance(values, list | tuple):
-        raise InputError(name, raw, "a list")
-    for index, value in enumerate(values):
-        if not isinstance(value, str) or not (value == EVERY_OWNER or _KIND_AND_GROUP.fullmatch(value)):
-            expected = f"a kind with its API group, as Prometheus.monitoring.coreos.com, or {EVERY_OWNER}"
-            raise InputError(f"{name}[{index}]", value, expected)
-    return frozenset(values)
 
 
 def _optional(raw: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> T | None:

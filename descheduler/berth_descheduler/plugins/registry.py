@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from berth_core import InputError, Objective
 from berth_core.snapshot import ObjectKind
+from berth_descheduler.capability import OnDemand
 from berth_descheduler.framework.interfaces import Enabled, PluginSet, PluginType, reads_of
 from berth_descheduler.goals import goal_named
 from berth_descheduler.planner import PlannerSettings
@@ -24,8 +25,7 @@ from berth_descheduler.plugins.defragmentation import (
     settings_with,
 )
 from berth_descheduler.plugins.ends_soon import ENDS_SOON, EndsSoon
-from berth_descheduler.plugins.node_drain import NODE_DRAIN, NodeDrain
-from berth_descheduler.registry import EVERY_CAPABILITY, capability_named
+from berth_descheduler.registry import EVERY_CAPABILITY, capability_goal
 
 ENTRY_POINT_GROUP: Final = "berth.plugins"
 _OWN: Final = "berth"
@@ -127,7 +127,7 @@ OWN_PLUGINS: Final[Mapping[str, PluginType]] = {
     PLUGIN_NAME: Defragmentation,
     EVICTOR_NAME: DefaultEvictor,
     ENDS_SOON: EndsSoon,
-    **{capability.name: capability.plugin for capability in EVERY_CAPABILITY},
+    **{capability.name: capability.plugin for capability in EVERY_CAPABILITY if capability.plugin is not None},
 }
 
 
@@ -136,11 +136,7 @@ def goal_of(objective: Objective) -> Goal[Any, Any]:
 
     Plans of plugins by others free nodes.
     """
-    if objective.plugin == NODE_DRAIN:
-        return NodeDrain.goal
-    capability = capability_named(objective.strategy)
-    own_goal = None if capability is None else capability.goal
-    return own_goal or goal_named(objective.strategy)
+    return capability_goal(objective) or goal_named(objective.strategy)
 
 
 def default_plugins(args: DefragmentationArgs | None = None, evictor: DefaultEvictor | None = None) -> PluginSet:
@@ -156,13 +152,10 @@ def default_settings() -> PlannerSettings:
     return settings_with(PlannerSettings(plugins=plugins), plugins)
 
 
-def drain_settings(settings: PlannerSettings, drain: NodeDrain) -> PlannerSettings:
-    """Return settings by which every pod leaves the nodes of a drain, and no other pod moves."""
-    harmless_owners = sorted(drain.harmless_owners)
-    evictor = DefaultEvictor.parse(
-        {"evictLocalStoragePods": drain.delete_empty_dirs, "harmlessOwners": harmless_owners}
-    )
-    enabled = Enabled(NODE_DRAIN, drain)
+def on_demand_settings(settings: PlannerSettings, plugin: OnDemand) -> PlannerSettings:
+    """Return settings by which nothing is moved but what people ask for."""
+    evictor = DefaultEvictor.parse(plugin.evictor_args)
+    enabled = Enabled(plugin.objective.plugin, plugin)
     return settings_with(settings, replace(default_plugins(evictor=evictor), balance=enabled, deschedule=(enabled,)))
 
 

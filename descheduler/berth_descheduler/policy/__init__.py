@@ -6,19 +6,17 @@ That is when they run, with which settings, and what is wrong with them.
 from berth_descheduler.policy.conversion import CONVERTED_PLUGIN, ConvertedProfile, convert_upstream
 from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_located
 from berth_descheduler.policy.parsing import (
-    DRAINED_AT_ONCE,
     PlanSettings,
     PlanSettingsReader,
     PolicyRun,
     RunDefaults,
-    asked_drain,
+    asked_by_people,
     choose_plan_settings,
-    draining,
     read_documents,
     read_plan_settings,
     read_policy,
     read_policy_file,
-    requested_drain_settings,
+    requested_settings,
     without_policy_limits,
 )
 from berth_descheduler.policy.profiles import PolicyError
@@ -27,7 +25,6 @@ from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing
 
 __all__ = [
     "CONVERTED_PLUGIN",
-    "DRAINED_AT_ONCE",
     "ConvertedProfile",
     "IntervalSchedule",
     "Linted",
@@ -40,10 +37,9 @@ __all__ = [
     "Schedule",
     "Severity",
     "Timing",
-    "asked_drain",
+    "asked_by_people",
     "choose_plan_settings",
     "convert_upstream",
-    "draining",
     "find_restrictions",
     "find_warnings",
     "lint_located",
@@ -52,6 +48,6 @@ __all__ = [
     "read_policy",
     "read_policy_file",
     "read_timing",
-    "requested_drain_settings",
+    "requested_settings",
     "without_policy_limits",
 ]

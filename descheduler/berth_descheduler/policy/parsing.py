@@ -37,25 +37,24 @@ from berth_core import (
 )
 from berth_core.decoding import convert
 from berth_core.policies import MOVES_PER_CONTROLLER
+from berth_descheduler.capability import OnDemand
 from berth_descheduler.framework.interfaces import PluginSet
 from berth_descheduler.planner import PlanLimits, PlannerSettings, PlanScope, RunSoFar, Thresholds, WaveLimits
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_descheduler.plugins import (
     DefragmentationArgs,
-    NodeDrain,
     PluginRegistry,
     default_settings,
-    drain_of,
-    drain_settings,
     installed_plugins,
+    on_demand_settings,
     settings_with,
     with_defragmentation,
 )
 from berth_descheduler.policy.profiles import PolicyError, ProfilePlugins, errors_in, read_profile
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, read_schedule
 from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
-from berth_descheduler.registry import capability_named
-from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
+from berth_descheduler.registry import capability_named, on_demand
+from berth_descheduler.settings import MOST_IN_A_WAVE, Approval, CycleSettings, FreedNodes
 from berth_kube import (
     DESCHEDULER_POLICIES,
     KubeClient,
@@ -411,12 +410,6 @@ def read_documents(name: str, field: str) -> tuple[LocatedDocument, ...]:
 # --- settings of a plan ----------------------------------------------------------------------------------------------
 # The settings for a plan in the cluster, from its current policy.
 
-DRAINED_AT_ONCE: Final = 200
-"""So many moves of a drain begin together unless it says otherwise."""
-
-MOST_IN_A_WAVE: Final = 2000
-"""No plan has more moves."""
-
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
@@ -454,31 +447,27 @@ def choose_plan_settings(
         )
     planner = without_policy_limits(plan, defaults.planner).at(now)
     cycle = replace(defaults.cycle, policy=policy_name)
-    drain = asked_drain(plan)
-    if drain is not None:
-        cycle = draining(cycle)
-        if not drain.nodes.issuperset(move.source for move in plan.spec.moves):
-            blocked_reason = "it moves pods off other nodes than those that it drains"
+    if (asked := asked_by_people(plan)) is not None:
+        cycle = asked.carried_out(cycle)
+        blocked_reason = asked.why_blocked(plan.spec.moves) or blocked_reason
     return PlanSettings(cycle, planner, blocked_reason)
 
 
-def asked_drain(plan: MigrationPlan) -> NodeDrain | None:
-    """Return what a plan without a policy drains, None for any other plan; raises `InputError`."""
+def asked_by_people(plan: MigrationPlan) -> OnDemand | None:
+    """Return what people asked for by a plan without a policy, None for any other plan; raises `InputError`."""
     if plan.spec.policy:
         return None
     try:
-        return drain_of(plan.spec.objective)
+        return on_demand(plan.spec.objective)
     except InputError as error:
         raise error.within("spec.objective.args") from error
 
 
-def requested_drain_settings(
-    plan: MigrationPlan, drain: NodeDrain, defaults: RunDefaults, now: datetime
-) -> PlanSettings:
-    """Return how the service plans a drain that was asked for: by no policy's limits, as `berth drain` does."""
+def requested_settings(plan: MigrationPlan, asked: OnDemand, defaults: RunDefaults, now: datetime) -> PlanSettings:
+    """Return how the service plans what people asked for: by no policy's limits, as a command does."""
     approval = Approval.AUTO if plan.spec.mode is RunMode.AUTO else Approval.APPROVE
     cycle = replace(
-        draining(defaults.cycle),
+        asked.carried_out(defaults.cycle),
         policy="",
         mode=plan.spec.mode,
         approval=approval,
@@ -494,21 +483,10 @@ def requested_drain_settings(
             control_plane_nodes=default_planner.scope.control_plane_nodes,
             own_namespace=default_planner.scope.own_namespace,
         ),
-        limits=PlanLimits(max_grace=default_planner.limits.max_grace, waves=WaveLimits(per_wave=DRAINED_AT_ONCE)),
+        limits=PlanLimits(max_grace=default_planner.limits.max_grace, waves=WaveLimits(per_wave=asked.moves_at_once)),
         run=RunSoFar(now=now),
     )
-    return PlanSettings(cycle, drain_settings(planner, drain))
-
-
-def draining(cycle: CycleSettings) -> CycleSettings:
-    """Return settings by which nodes are drained.
-
-    Pods leave again that were moved lately, no node is marked as freed, and places are held before the first pod goes.
-    """
-    execution = replace(cycle.execution, holds_all=True, max_open_moves=MOST_IN_A_WAVE)
-    return replace(
-        cycle, execution=execution, pod_cool_down=timedelta(0), node_cool_down=timedelta(0), freed=FreedNodes()
-    )
+    return PlanSettings(cycle, on_demand_settings(planner, asked))
 
 
 def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
@@ -522,8 +500,8 @@ def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> Plan
     objective = plan.spec.objective
     args = DefragmentationArgs(protection=Thresholds.of(cpu=100))
     with suppress(InputError):
-        if (drain := drain_of(objective)) is not None:
-            return drain_settings(unlimited, drain)
+        if (asked := on_demand(objective)) is not None:
+            return on_demand_settings(unlimited, asked)
         args = DefragmentationArgs.parse(objective.args) if objective.args else args
     return settings_with(unlimited, with_defragmentation(planner.plugins, args))
 

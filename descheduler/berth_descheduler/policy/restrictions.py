@@ -39,10 +39,10 @@ from berth_descheduler.plugins import (
     DefaultEvictorArgs,
     Defragmentation,
     DefragmentationArgs,
-    drain_of,
     goal_of,
 )
 from berth_descheduler.policy.unknown_names import find_unknown_names
+from berth_descheduler.registry import on_demand
 
 _FEW_PODS: Final = 2_000
 """In a cluster of more pods than this only a plan without moves is made again without its limits."""
@@ -91,7 +91,7 @@ def find_restrictions(
     is true also where time ran out; then it may be incomplete.
     """
     unknown = (*_name_restrictions(given, found), *_unreadable_restrictions(given.snapshot))
-    if given.settings.run.begun or drain_of(found.objective) is not None:
+    if given.settings.run.begun or on_demand(found.objective) is not None:
         return unknown
     limits = tuple(_limits(given))
     if found.moves:

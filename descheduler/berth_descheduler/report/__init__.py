@@ -33,7 +33,7 @@ from berth_descheduler.report.html import (
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.page import Occasion, Page, plan_page, run_page
 from berth_descheduler.report.policies import NO_POLICIES, PolicyList, list_policies, render_policies
-from berth_descheduler.report.progress import DrainProgress, RunProgress
+from berth_descheduler.report.progress import RunProgress
 from berth_descheduler.report.stored_plans import (
     NO_PLANS,
     PlanHead,
@@ -48,7 +48,7 @@ from berth_descheduler.report.stored_plans import (
     what_to_do,
 )
 from berth_descheduler.report.summary import judge_plan, missing_in_words, summarise_plan
-from berth_descheduler.report.tables import Terminal, output_console, print_drain, print_plan, working
+from berth_descheduler.report.tables import Terminal, output_console, print_plan, working
 from berth_descheduler.report.top import Scroll, TopView, describe_view, render_frame, view_cluster
 
 __all__ = [
@@ -58,7 +58,6 @@ __all__ = [
     "Capacity",
     "CapacityPoint",
     "CapacityPoints",
-    "DrainProgress",
     "HeldCapacityList",
     "ListedPlan",
     "NodeList",
@@ -97,7 +96,6 @@ __all__ = [
     "output_console",
     "plan_page",
     "price_option",
-    "print_drain",
     "print_plan",
     "refuse_second_prices",
     "render_capacity",

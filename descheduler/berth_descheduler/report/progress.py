@@ -8,7 +8,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from berth_core import MoveState, MoveStatus, count, first_few
+from berth_core import MoveState, MoveStatus, count
 from berth_descheduler.outcome import Phase, SilentObserver
 from berth_descheduler.planner import Plan
 from berth_descheduler.report.summary import NO_PRICES, Prices, judge_plan, summarise_plan
@@ -32,7 +32,6 @@ _SHOWN: Final = (
     MoveState.FAILED,
 )
 
-_LISTED_STAYING: Final = 20
 _YES: Final = frozenset({"y", "yes"})
 
 
@@ -148,40 +147,3 @@ class RunProgress(SilentObserver):
             self._bar.update(self._task, description=line)
         else:
             self._console.print(line, highlight=False)
-
-
-class DrainProgress(RunProgress):
-    """Shows a drain, and before its first eviction which pods cannot go."""
-
-    _told = ""
-    _waits_for = ""
-
-    def planned(self, plan: Plan) -> None:
-        """Print what is planned, once as long as it is the same."""
-        text = summarise_plan(plan)
-        if text == self._told:
-            self.found = plan
-            return
-        self._told = text
-        super().planned(plan)
-        staying_pods = plan.pods_staying_on({refused.node for refused in plan.refused})
-        for staying_pod in staying_pods[:_LISTED_STAYING]:
-            self._console.print(
-                f"cannot go: {staying_pod.namespace}/{staying_pod.name} on {staying_pod.node}: {staying_pod.sentences}",
-                highlight=False,
-            )
-        if len(staying_pods) > _LISTED_STAYING:
-            self._console.print(f"... and {len(staying_pods) - _LISTED_STAYING} more", highlight=False)
-
-    def waiting(self, pods: Sequence[str]) -> None:
-        """Print which pods are tried again, once as long as they are the same."""
-        text = f"tried again: {first_few(sorted(pods), _LISTED_STAYING)}" if pods else ""
-        if text and text != self._waits_for:
-            self._console.print(text, highlight=False)
-        self._waits_for = text
-
-    def uncordoned(self, nodes: Sequence[str], failed: Sequence[str]) -> None:
-        """Print which nodes take pods again."""
-        for action, names in (("uncordoned", nodes), ("could not uncordon", failed)):
-            if names:
-                self._console.print(f"{action}: {', '.join(names)}", highlight=False)

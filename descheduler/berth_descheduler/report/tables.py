@@ -110,24 +110,10 @@ def render_plan(plan: Plan, prices: Prices = NO_PRICES, *, wide: bool = False) -
     if plan.competing_pods:
         parts += [Text(competing_pods_in_words(plan), style="yellow")]
     if plan.moves:
-        parts += [Text(), _moves_table(plan, len(plan.moves) if wide else _LISTED_MOVES)]
+        parts += [Text(), moves_table(plan, len(plan.moves) if wide else _LISTED_MOVES)]
     if plan.refused:
         parts += [Text(), _refusals_table(plan.refused)]
     return Group(*parts)
-
-
-def print_drain(plan: Plan, staying: Sequence[Refused], console: Console) -> None:
-    """Print where the pods of drained nodes go, and of each that cannot go why."""
-    console.print(Text(summarise_plan(plan), style="bold"))
-    if plan.moves:
-        console.print(_moves_table(plan))
-    if staying:
-        table = Table("pod", "on", "reason", "why", title="Cannot go", title_justify="left", title_style="bold")
-        for refused in staying[:_LISTED_MOVES]:
-            table.add_row(name_refused(refused), refused.node, refused.reason.value, refused.sentences)
-        if len(staying) > _LISTED_MOVES:
-            table.caption = f"and {len(staying) - _LISTED_MOVES} more; {ALL_IN_JSON}"
-        console.print(table)
 
 
 def _judgement(plan: Plan) -> list[Text]:
@@ -166,7 +152,7 @@ def _fragmentation_table(plan: Plan) -> Table:
     return table
 
 
-def _moves_table(plan: Plan, most: int = _LISTED_MOVES) -> Table:
+def moves_table(plan: Plan, most: int = _LISTED_MOVES) -> Table:
     """Return the moves in the order of their waves, which are named where moves wait for others, at most so many."""
     moves, ways = plan.moves, plan.ways or [MoveWay()] * len(plan.moves)
     table = Table(title=PlannedMove.count_all(moves), title_justify="left", title_style="bold")

@@ -1,6 +1,6 @@
 """Which pods are on nodes."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from berth_core import Pod
@@ -28,8 +28,3 @@ def read_pods_on(client: KubeClient, names: frozenset[str]) -> list[Pod]:
     if len(names) <= _FEW_NODES:
         return [pod for node in sorted(names) for pod in pods_where(client, f"spec.nodeName={node}")]
     return [pod for pod in client.list(PODS, type=Pod).items if pod.spec.node_name in names]
-
-
-def read_pods_to_drain(client: KubeClient, nodes: Collection[str]) -> tuple[Pod, ...]:
-    """Return the pods on nodes that keep these from being empty, also those that are being deleted."""
-    return tuple(pod for pod in read_pods_on(client, frozenset(nodes)) if pod.occupies_node)

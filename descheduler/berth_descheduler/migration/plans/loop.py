@@ -39,7 +39,7 @@ from berth_descheduler.migration.validation.before_moves import LOOK_SECONDS, Lo
 from berth_descheduler.migration.validation.plan_review import Review
 from berth_descheduler.migration.validation.space_on_targets import insufficient_targets
 from berth_descheduler.outcome import Whereabouts
-from berth_descheduler.plugins import NODE_DRAIN
+from berth_descheduler.plugins import goal_of
 
 _COALESCE_SECONDS: Final = 0.05
 """The loop waits at least this long between looks, so that changes that come together are handled in one."""
@@ -134,8 +134,8 @@ class PlanExecutor:
         begun_positions = {
             reservation.metadata.annotations.get(MOVE_ANNOTATION, "") for reservation in observed.reservations.values()
         }
-        is_drain = plan.spec.objective.plugin == NODE_DRAIN
-        free_indices = find_free(self._progress, observed) if is_drain else frozenset[int]()
+        all_await_waves = goal_of(plan.spec.objective).untied_pods_await_waves
+        free_indices = frozenset[int]() if all_await_waves else find_free(self._progress, observed)
         self._order = MoveOrder(self._progress, context.reviewer.most_at_once, begun_positions, free=free_indices)
         self._validated = 0 if adopted else self._order.wave
         """The wave that was validated with the plan: the first one of a new plan."""

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from berth_core import Room, Snapshot
-from berth_descheduler.migration.plans.not_begun import NotBegun, names_of
-from berth_descheduler.outcome import Verdict
+from berth_descheduler.outcome import NotBegun, Verdict, names_of
 from berth_descheduler.planner import Plan, starved_pods
 
 

@@ -4,15 +4,18 @@ A Deployment does. Of an operator's own kind that is not known: it may restart a
 primary that was just handed over. What is known of a kind stands beside it; a policy names others.
 """
 
+import re
 from typing import Final
 
-from berth_core import OwnerReference, Pod, Snapshot
+from berth_core import InputError, OwnerReference, Pod, Snapshot
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.owners.leader_worker_sets import LEADER_WORKER_SET
 from berth_descheduler.planner.owners.makers import GroupKind, Makers
 
 EVERY_OWNER: Final = "*"
 """As the name of a kind: all."""
+
+_KIND_AND_GROUP: Final = re.compile(r"[A-Z][A-Za-z0-9]*(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
 HARMLESS_OWNERS: Final = frozenset(
     {
@@ -27,6 +30,21 @@ HARMLESS_OWNERS: Final = frozenset(
 
 _ANSWERED_ELSEWHERE: Final[frozenset[GroupKind]] = frozenset({LEADER_WORKER_SET, ("", "Pod")})
 """Groups of a LeaderWorkerSet have rules of their own."""
+
+
+def read_owner_kinds(name: str, raw: object) -> frozenset[str]:
+    """Return the kinds that stand above controllers, from a field of this name.
+
+    Raises `InputError`, also for a kind without its group, which would never match.
+    """
+    values = [] if raw is None else raw
+    if not isinstance(values, list | tuple):
+        raise InputError(name, raw, "a list")
+    for index, value in enumerate(values):
+        if not isinstance(value, str) or not (value == EVERY_OWNER or _KIND_AND_GROUP.fullmatch(value)):
+            expected = f"a kind with its API group, as Prometheus.monitoring.coreos.com, or {EVERY_OWNER}"
+            raise InputError(f"{name}[{index}]", value, expected)
+    return frozenset(values)
 
 
 class OwnersOfOwners:

@@ -6,9 +6,9 @@ from typing import Final
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase
-from berth_descheduler.cli.drain_retries import find_given_up, find_retried_pods
+from berth_descheduler.capabilities.drain.cli.retries import find_given_up, find_retried_pods
 from berth_descheduler.framework import RefusalReason
-from berth_descheduler.migration.plans.not_begun import may_pass
+from berth_descheduler.framework.refusals import may_pass
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from builders import pod
 

@@ -4,31 +4,41 @@ It is for commands and not for policies. DaemonSet and mirror pods belong to the
 are being deleted go by themselves: none of them is named.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from berth_core import (
+    Deadline,
     InputError,
     Node,
     Objective,
     PlannedMove,
     Pod,
     ResourceAmounts,
+    RunMode,
     Snapshot,
     count,
+    first_few,
     readable_requests,
     refuse_unknown,
 )
 from berth_descheduler.framework.interfaces import Candidate, ClusterView
+from berth_descheduler.framework.refusals import may_pass
 from berth_descheduler.goals.move_pods.goal import MovePodsGoal
-from berth_descheduler.planner import Plan
-from berth_descheduler.plugins.default_evictor_args import read_owner_kinds
-from berth_descheduler.plugins.defragmentation import NoBalance
+from berth_descheduler.outcome import NotBegun, Verdict, names_of
+from berth_descheduler.planner import Plan, Strategy
+from berth_descheduler.planner.owners.owners_of_owners import read_owner_kinds
+from berth_descheduler.settings import MOST_IN_A_WAVE, CycleSettings, FreedNodes
 
 NODE_DRAIN: Final = "NodeDrain"
 """The name by which plans record that they drain nodes."""
 
+DRAINED_AT_ONCE: Final = 200
+"""So many moves of a drain begin together unless it says otherwise."""
+
+_STAYING_SHOWN: Final = 20
 _NODES: Final = "nodes"
 _EMPTY_DIRS: Final = "deleteEmptyDirData"
 _SKIP_REFUSED: Final = "skipRefused"
@@ -37,6 +47,8 @@ _HARMLESS_OWNERS: Final = "harmlessOwners"
 
 class DrainNodesGoal(MovePodsGoal):
     """Moves the pods off nodes that are drained."""
+
+    untied_pods_await_waves: ClassVar[bool] = False
 
     def sentence(self, plan: Plan) -> str:
         nodes = NodeDrain.parse(plan.objective.args).nodes
@@ -49,10 +61,12 @@ class DrainNodesGoal(MovePodsGoal):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDrain(NoBalance):
+class NodeDrain:
     """Names the pods that leave the nodes, the largest first, and moves no others."""
 
     goal: ClassVar[MovePodsGoal] = DrainNodesGoal()
+
+    moves_at_once: ClassVar[int] = DRAINED_AT_ONCE
 
     nodes: frozenset[str] = frozenset()
 
@@ -91,6 +105,14 @@ class NodeDrain(NoBalance):
         args = {_NODES: sorted(self.nodes), **set_flags, **owner_kinds}
         return Objective(plugin=NODE_DRAIN, strategy=self.goal.name, args=args)
 
+    @property
+    def evictor_args(self) -> dict[str, Any]:
+        return {"evictLocalStoragePods": self.delete_empty_dirs, "harmlessOwners": sorted(self.harmless_owners)}
+
+    def strategy(self, deadline: Deadline) -> Strategy:
+        """Return the strategy that moves nothing but the pods that `deschedule` names."""
+        return self.goal.strategy(None, deadline)
+
     def deschedule(self, view: ClusterView) -> Iterator[Candidate]:
         """Yield the pods that leave; small ones come last, since they find a place more easily."""
         snapshot = view.snapshot
@@ -102,10 +124,38 @@ class NodeDrain(NoBalance):
             reason = f"{pod.spec.node_name} is drained"
             yield Candidate(pod.metadata.namespace, pod.metadata.name, reason, nodes=other_nodes)
 
+    def carried_out(self, cycle: CycleSettings) -> CycleSettings:
+        """Return settings by which nodes are drained.
 
-def drain_of(objective: Objective) -> NodeDrain | None:
-    """Return what a plan drains, None for a plan for something else; raises `InputError`."""
-    return NodeDrain.parse(objective.args) if objective.plugin == NODE_DRAIN else None
+        Pods leave again that were moved lately, no node is marked as freed, and places are held before the first pod
+        goes.
+        """
+        execution = replace(cycle.execution, holds_all=True, max_open_moves=MOST_IN_A_WAVE)
+        return replace(
+            cycle, execution=execution, pod_cool_down=timedelta(0), node_cool_down=timedelta(0), freed=FreedNodes()
+        )
+
+    def why_blocked(self, moves: Iterable[PlannedMove]) -> str:
+        """Return why none of the moves begins, "" if nothing is wrong with them."""
+        is_about_them = self.nodes.issuperset(move.source for move in moves)
+        return "" if is_about_them else "it moves pods off other nodes than those that it drains"
+
+    def why_not_begun(self, plan: Plan, snapshot: Snapshot, mode: RunMode | None) -> NotBegun | None:
+        """Return why a drain does not begin that has to take every pod along, or whose nodes still take pods.
+
+        None if it begins, or is for looking at only.
+        """
+        nodes = (node for node in snapshot.nodes if node.metadata.name in self.nodes)
+        uncordoned_nodes = [node.metadata.name for node in nodes if not node.spec.unschedulable]
+        if uncordoned_nodes and mode is not RunMode.PLAN:
+            text = f"Not begun: not cordoned: {names_of(uncordoned_nodes)}."
+            return NotBegun(Verdict.NOT_CORDONED, text, passes=False)
+        staying_pods = () if self.skip_refused else plan.pods_staying_on(self.nodes)
+        if not staying_pods:
+            return None
+        pods_in_words = sorted(f"{refused.namespace}/{refused.name} ({refused.reason})" for refused in staying_pods)
+        text = f"Not begun: {count(len(staying_pods), 'pod')} cannot leave: {first_few(pods_in_words, _STAYING_SHOWN)}."
+        return NotBegun(Verdict.PODS_STAY, text, passes=all(may_pass(refused.reason) for refused in staying_pods))
 
 
 class _Shares:

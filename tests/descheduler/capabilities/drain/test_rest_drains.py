@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from berth_descheduler.capabilities.drain.api.paths import PATHS
+from berth_descheduler.capabilities.drain.api.schemas import DrainRequest
 from berth_kube.resources import MIGRATION_PLANS, NODES
 from descheduler.fake_cluster import Raw
 from descheduler.rest_server import ReviewingCluster, ask, populated, serving
@@ -113,3 +115,7 @@ def test_the_same_key_is_the_same_drain(url: str, cluster: ReviewingCluster) -> 
     assert first.headers["Location"] == again.headers["Location"]
     problem(ask("POST", f"{url}/v1/drains", json={"nodes": ["n1"]}, headers=key), 409, "conflict")
     problem(ask("POST", f"{url}/v1/runs", json={"policy": "nightly"}, headers=key), 409, "conflict")
+
+
+def test_the_example_of_a_request_is_taken() -> None:
+    assert DrainRequest.model_validate(PATHS.examples["ask_for_drain"]["body"]).nodes == ["node-4"]

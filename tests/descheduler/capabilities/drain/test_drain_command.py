@@ -11,13 +11,15 @@ from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, Objecti
 from berth_core.objects import ObjectMeta
 from berth_core.snapshot import Snapshot
 from berth_descheduler import cycle
-from berth_descheduler.cli import run as commands
+from berth_descheduler.capabilities.drain.cli import command as commands
+from berth_descheduler.capabilities.drain.cli.options import settings_to_drain
+from berth_descheduler.capabilities.drain.plugin import NODE_DRAIN, NodeDrain
 from berth_descheduler.cli.main import run
 from berth_descheduler.framework import ClusterView
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import WaveLimits, disruption_budgets
-from berth_descheduler.plugins import NODE_DRAIN, NodeDrain, drain_of
 from berth_descheduler.policy import without_policy_limits
+from berth_descheduler.registry import on_demand
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PDBS, PODS, REPLICA_SETS
 from builders import node as built_node
@@ -492,8 +494,8 @@ def test_an_unreadable_selector_is_named_with_its_option(capsys: Captured) -> No
 def test_a_plan_records_what_it_drains() -> None:
     drain = NodeDrain(nodes=frozenset({"b", "a"}), delete_empty_dirs=True, skip_refused=True)
 
-    assert drain_of(drain.objective) == drain
-    assert drain_of(Objective()) is None
+    assert on_demand(drain.objective) == drain
+    assert on_demand(Objective()) is None
 
 
 def test_a_run_that_continues_a_drain_goes_by_what_was_asked_of_that() -> None:
@@ -506,3 +508,10 @@ def test_a_run_that_continues_a_drain_goes_by_what_was_asked_of_that() -> None:
     (evictor,) = found.plugins.pre_eviction_filters
     with_data = built_pod("web", node="low-1", volumes=[{"name": "cache", "emptyDir": {}}])
     assert not list(evictor.plugin.pre_eviction_filter(ClusterView.of(Snapshot()))(with_data))
+
+
+def test_replacements_have_their_deployments_deadline_unless_a_time_is_given() -> None:
+    for options, want in (((), (120, True)), (("--ready-timeout=20s",), (20, False))):
+        with commands.drain_command.make_context("berth drain", ["node-1", *options]) as context:
+            waits = settings_to_drain(context.params, dry_run=False).cycle.execution.timeouts
+        assert (waits.ready_seconds, waits.heeds_progress_deadlines) == want

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final, assert_never
 
 from berth_core import MoveReason, MoveState, MoveStatus, PlanPhase, Pod
-from berth_descheduler.migration.plans.not_begun import may_pass
+from berth_descheduler.framework.refusals import may_pass
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Plan
 

@@ -1,0 +1,26 @@
+"""What the descheduler asks of drains."""
+
+from typing import ClassVar
+
+from berth_core import Objective
+from berth_descheduler.capabilities.drain.plugin import NODE_DRAIN, NodeDrain
+from berth_descheduler.capability import Capability, CapabilityCommand
+from berth_descheduler.goals.move_pods.goal import MovePodsGoal
+
+
+class DrainCapability(Capability):
+    """Nodes that all pods leave, because people ask for that; no policy can."""
+
+    name: ClassVar[str] = NODE_DRAIN
+    goal: ClassVar[MovePodsGoal] = NodeDrain.goal
+    commands: ClassVar[tuple[CapabilityCommand, ...]] = (
+        CapabilityCommand("drain", "Move pods now", "berth_descheduler.capabilities.drain.cli.command:drain_command"),
+    )
+    paths: ClassVar[str] = "berth_descheduler.capabilities.drain.api.paths:PATHS"
+
+    def has_planned(self, objective: Objective) -> bool:
+        """Return whether a recorded plan drains nodes; its strategy is the one that moves only named pods."""
+        return objective.plugin == NODE_DRAIN
+
+    def on_demand(self, objective: Objective) -> NodeDrain | None:
+        return NodeDrain.parse(objective.args) if objective.plugin == NODE_DRAIN else None
