@@ -164,7 +164,7 @@ class _Name(ApiStruct, frozen=True, kw_only=True):
     unreadable: str = ""
 
 
-class _Head(ApiStruct, frozen=True, kw_only=True):
+class _ObjectIdentity(ApiStruct, frozen=True, kw_only=True):
     """Identity of an object, decoded before the rest."""
 
     api_version: str = ""
@@ -194,7 +194,7 @@ class _Kind(ApiStruct, frozen=True, kw_only=True):
 
 
 _LIST_DECODER: Final = Decoder(_List, outer_levels=_LIST_LEVELS)
-_HEAD_DECODER: Final = Decoder(_Head)
+_HEAD_DECODER: Final = Decoder(_ObjectIdentity)
 _KIND_DECODER: Final = Decoder(_Kind)
 
 
@@ -318,16 +318,16 @@ def _decode_item(index: int, raw: msgspec.Raw) -> Listed | None:
         raise InputError(place, None, "an API object in JSON", said=f"no JSON ({error})") from error
 
 
-def _decode_head(raw: msgspec.Raw) -> _Head:
+def _decode_head(raw: msgspec.Raw) -> _ObjectIdentity:
     """Return an object's kind, and its identity if that can be read."""
     try:
         return _HEAD_DECODER.decode(raw)
     except msgspec.ValidationError:
         kind = _KIND_DECODER.decode(raw)
-        return _Head(api_version=kind.api_version, kind=kind.kind)
+        return _ObjectIdentity(api_version=kind.api_version, kind=kind.kind)
 
 
-def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed:
+def _decode_as(type_: type[Listed], head: _ObjectIdentity, raw: msgspec.Raw) -> Listed:
     """Return an object of a known type, or its stand-in if it cannot be read."""
     why = head.metadata.unreadable
     if not why and (is_cut(raw) or has_cut_integer(raw) or _may_be_too_deep(raw)):

@@ -58,7 +58,7 @@ class SnapshotKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Need:
+class _NeededKind:
     """The pods that need a kind, and the assumption without it."""
 
     group: str
@@ -106,55 +106,57 @@ _GANGS: Final = "that pods of such groups stay"
 _NO_SURGE: Final = "that no pod surges where a budget allows nothing"
 _ATTACHED: Final = "that nodes take any number of volumes"
 
-_NEEDS: Final[Mapping[SnapshotKind, _Need]] = {
-    SnapshotKind.NODES: _Need("", "Node", _any_pod, "that there is no node"),
-    SnapshotKind.PODS: _Need("", "Pod", _any_pod, "that every node is empty"),
-    SnapshotKind.NAMESPACES: _Need(
+_NEEDS: Final[Mapping[SnapshotKind, _NeededKind]] = {
+    SnapshotKind.NODES: _NeededKind("", "Node", _any_pod, "that there is no node"),
+    SnapshotKind.PODS: _NeededKind("", "Pod", _any_pod, "that every node is empty"),
+    SnapshotKind.NAMESPACES: _NeededKind(
         "", "Namespace", _selects_namespaces, "that a namespaceSelector may select any namespace"
     ),
-    SnapshotKind.DISRUPTION_BUDGETS: _Need(
+    SnapshotKind.DISRUPTION_BUDGETS: _NeededKind(
         "policy", "PodDisruptionBudget", _any_pod, "that no budget forbids an eviction"
     ),
-    SnapshotKind.DEPLOYMENTS: _Need("apps", "Deployment", _no_pod, _NO_SURGE),
-    SnapshotKind.REPLICA_SETS: _Need("apps", "ReplicaSet", _made_by("ReplicaSet", "apps"), _WHOLE),
-    SnapshotKind.STATEFUL_SETS: _Need("apps", "StatefulSet", _made_by("StatefulSet", "apps"), _WHOLE),
-    SnapshotKind.DAEMON_SETS: _Need("apps", "DaemonSet", _no_pod, _NO_SURGE),
-    SnapshotKind.CONTROLLER_REVISIONS: _Need(
+    SnapshotKind.DEPLOYMENTS: _NeededKind("apps", "Deployment", _no_pod, _NO_SURGE),
+    SnapshotKind.REPLICA_SETS: _NeededKind("apps", "ReplicaSet", _made_by("ReplicaSet", "apps"), _WHOLE),
+    SnapshotKind.STATEFUL_SETS: _NeededKind("apps", "StatefulSet", _made_by("StatefulSet", "apps"), _WHOLE),
+    SnapshotKind.DAEMON_SETS: _NeededKind("apps", "DaemonSet", _no_pod, _NO_SURGE),
+    SnapshotKind.CONTROLLER_REVISIONS: _NeededKind(
         "apps", "ControllerRevision", _no_pod, "that a StatefulSet's pods of another revision than their next stay"
     ),
-    SnapshotKind.REPLICATION_CONTROLLERS: _Need("", "ReplicationController", _no_pod, _NO_SURGE),
-    SnapshotKind.SERVICES: _Need("", "Service", _no_pod, _NO_SURGE),
-    SnapshotKind.AUTOSCALERS: _Need("autoscaling", "HorizontalPodAutoscaler", _no_pod, _NO_SURGE),
-    SnapshotKind.QUOTAS: _Need("", "ResourceQuota", _no_pod, _NO_SURGE),
-    SnapshotKind.JOBS: _Need("batch", "Job", _made_by("Job", "batch"), "that pods of Jobs stay"),
-    SnapshotKind.CLAIMS: _Need("", "PersistentVolumeClaim", _mounts_a_claim, _STAY),
-    SnapshotKind.VOLUMES: _Need("", "PersistentVolume", _mounts_a_claim, _STAY),
-    SnapshotKind.STORAGE_CLASSES: _Need("storage.k8s.io", "StorageClass", _mounts_a_claim, _ATTACHED),
-    SnapshotKind.CSI_NODES: _Need("storage.k8s.io", "CSINode", _mounts_a_claim, _ATTACHED),
-    SnapshotKind.VOLUME_ATTACHMENTS: _Need("storage.k8s.io", "VolumeAttachment", _mounts_a_claim, _ATTACHED),
-    SnapshotKind.PRIORITY_CLASSES: _Need(
+    SnapshotKind.REPLICATION_CONTROLLERS: _NeededKind("", "ReplicationController", _no_pod, _NO_SURGE),
+    SnapshotKind.SERVICES: _NeededKind("", "Service", _no_pod, _NO_SURGE),
+    SnapshotKind.AUTOSCALERS: _NeededKind("autoscaling", "HorizontalPodAutoscaler", _no_pod, _NO_SURGE),
+    SnapshotKind.QUOTAS: _NeededKind("", "ResourceQuota", _no_pod, _NO_SURGE),
+    SnapshotKind.JOBS: _NeededKind("batch", "Job", _made_by("Job", "batch"), "that pods of Jobs stay"),
+    SnapshotKind.CLAIMS: _NeededKind("", "PersistentVolumeClaim", _mounts_a_claim, _STAY),
+    SnapshotKind.VOLUMES: _NeededKind("", "PersistentVolume", _mounts_a_claim, _STAY),
+    SnapshotKind.STORAGE_CLASSES: _NeededKind("storage.k8s.io", "StorageClass", _mounts_a_claim, _ATTACHED),
+    SnapshotKind.CSI_NODES: _NeededKind("storage.k8s.io", "CSINode", _mounts_a_claim, _ATTACHED),
+    SnapshotKind.VOLUME_ATTACHMENTS: _NeededKind("storage.k8s.io", "VolumeAttachment", _mounts_a_claim, _ATTACHED),
+    SnapshotKind.PRIORITY_CLASSES: _NeededKind(
         "scheduling.k8s.io", "PriorityClass", _has_no_priority_value, "that such pods have the priority 0"
     ),
-    SnapshotKind.RESERVATIONS: _Need(
+    SnapshotKind.RESERVATIONS: _NeededKind(
         "batch.volcano.sh", "Reservation", _holds_a_place, "that places are held by placeholders alone"
     ),
-    SnapshotKind.VOLCANO_JOBS: _Need(
+    SnapshotKind.VOLCANO_JOBS: _NeededKind(
         "batch.volcano.sh", "Job", _made_by("Job", "batch.volcano.sh"), "that pods of Volcano Jobs stay"
     ),
-    SnapshotKind.VOLCANO_POD_GROUPS: _Need(
+    SnapshotKind.VOLCANO_POD_GROUPS: _NeededKind(
         "scheduling.volcano.sh", "PodGroup", lambda pod: bool(volcano_group_of(pod)), _GANGS
     ),
-    SnapshotKind.POD_GROUPS: _Need(
+    SnapshotKind.POD_GROUPS: _NeededKind(
         "scheduling.k8s.io", "PodGroup", lambda pod: pod.spec.scheduling_group is not None, _GANGS
     ),
-    SnapshotKind.WORKLOADS: _Need(
+    SnapshotKind.WORKLOADS: _NeededKind(
         "scheduling.k8s.io", "Workload", lambda pod: pod.spec.workload_ref is not None, _GANGS
     ),
-    SnapshotKind.VOLCANO_QUEUES: _Need(
+    SnapshotKind.VOLCANO_QUEUES: _NeededKind(
         "scheduling.volcano.sh", "Queue", _no_pod, "that no queue of Volcano has a guarantee"
     ),
-    SnapshotKind.QUEUES: _Need("berth.volcano.sh", "Queue", _no_pod, "that no queue of Berth has a guarantee"),
-    SnapshotKind.KUEUE_LOCAL_QUEUES: _Need("kueue.x-k8s.io", "LocalQueue", _no_pod, "that Kueue manages no namespace"),
+    SnapshotKind.QUEUES: _NeededKind("berth.volcano.sh", "Queue", _no_pod, "that no queue of Berth has a guarantee"),
+    SnapshotKind.KUEUE_LOCAL_QUEUES: _NeededKind(
+        "kueue.x-k8s.io", "LocalQueue", _no_pod, "that Kueue manages no namespace"
+    ),
 }
 _ALWAYS: Final = frozenset({SnapshotKind.NODES, SnapshotKind.PODS})
 _IF_ASKED: Final = (SnapshotKind.VOLCANO_QUEUES, SnapshotKind.QUEUES)

@@ -299,7 +299,7 @@ class FaultProxy:
             timeout=urllib3.Timeout(connect=5),
         )
         self._server_url = cluster["server"]
-        self._server = _Server((LOOPBACK, 0), _Handler)
+        self._server = _Server((LOOPBACK, 0), _RelayHandler)
         self._server.proxy = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -437,7 +437,7 @@ class _Server(ThreadingHTTPServer):
         """Keep quiet: clients that disconnect are expected."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _RelayHandler(BaseHTTPRequestHandler):
     """Relays one connection's calls."""
 
     protocol_version = "HTTP/1.1"

@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.clock import format_timestamp
 from berth_core.migration_plans import PlannedMove
-from berth_descheduler.migration.nodes.freed import Sources, await_sources, read_sources
+from berth_descheduler.migration.nodes.freed import SourcesLeft, await_sources, read_sources
 from berth_kube.client import KubeClient
 from berth_kube.resources import PODS
 from builders import NOON, FakeClock
@@ -52,7 +52,7 @@ def with_pods(*pods: dict[str, Any]) -> FakeCluster:
     return cluster
 
 
-def read(cluster: FakeCluster, moves: tuple[PlannedMove, ...] = MOVES) -> Sources:
+def read(cluster: FakeCluster, moves: tuple[PlannedMove, ...] = MOVES) -> SourcesLeft:
     return read_sources(cast("KubeClient", cluster), moves, now=NOON, end_seconds=END_SECONDS)
 
 

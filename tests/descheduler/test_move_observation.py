@@ -23,11 +23,11 @@ from berth_core.reservations import (
 )
 from berth_descheduler.migration.moves.facts import MoveFacts, Presence, ReplicaCounts, ReservationProgress
 from berth_descheduler.migration.moves.memory import (
-    EvictedPod,
     Eviction,
     MoveMemory,
     NodeProblems,
-    Place,
+    PlaceOfMove,
+    PodOfMove,
     Since,
     Surge,
     remember,
@@ -169,7 +169,7 @@ def test_where_the_pod_is_is_told_by_its_uid(claim: str, seen: Pod | None, want:
 
 def test_a_reservation_just_made_may_be_unseen_for_a_while_however_long_its_making_took() -> None:
     one = progress()
-    one.place = Place(asked=True)
+    one.place = PlaceOfMove(asked=True)
     one.waits = one.waits.begin(Since.CREATED, NOW).begin(Since.RESERVING, NOW - 2 * GAP)
     here = observed((one, None, pod("web-1", node="source")))
     assert facts_of(one, here, now=NOW + GAP - 1).seen.place is ReservationProgress.PENDING
@@ -179,7 +179,7 @@ def test_a_reservation_just_made_may_be_unseen_for_a_while_however_long_its_maki
 def test_a_reservation_that_was_seen_and_is_not_there_was_deleted() -> None:
     one = progress()
     here = pod("web-1", node="source")
-    one.place, one.waits = Place(asked=True), one.waits.begin(Since.CREATED, NOW)
+    one.place, one.waits = PlaceOfMove(asked=True), one.waits.begin(Since.CREATED, NOW)
     facts_of(one, observed((one, AVAILABLE_STATUS, here)))
     assert facts_of(one, observed((one, None, here))).seen.place is ReservationProgress.LOST
 
@@ -222,7 +222,7 @@ ENDED = pod("web-1", node="source", phase="Succeeded")
 def test_a_pod_that_ended_by_itself_was_evicted_by_no_run_as_nobody_deletes_it() -> None:
     adopted, unanswered = progress(), progress()
     adopted.adopted = True
-    unanswered.pod = EvictedPod(Eviction.UNANSWERED)
+    unanswered.pod = PodOfMove(Eviction.UNANSWERED)
     for one in (adopted, unanswered):
         assert not facts_of(one, observed((one, AVAILABLE_STATUS, ENDED))).evicted
         left = next_step(facts_of(one, observed((one, AVAILABLE_STATUS, ENDED))), MoveTimeouts(), NOW)
@@ -263,7 +263,7 @@ def test_a_place_counts_while_it_lasts(expires: str | None, gone: bool, want: Re
 
 
 def evicted(memory: MoveMemory) -> MoveMemory:
-    memory.pod = EvictedPod(Eviction.SENT)
+    memory.pod = PodOfMove(Eviction.SENT)
     return memory
 
 
@@ -495,7 +495,7 @@ def test_a_pod_keeps_its_place_when_its_reservation_is_collected() -> None:
 
     restarted = evicted(progress())
     restarted.status = MoveStatus(namespace="default", pod="web-1", state=MoveState.EVICTED, replacement="web-9")
-    restarted.place = Place(asked=True)
+    restarted.place = PlaceOfMove(asked=True)
     assert looked_at(restarted, None, STARTING).seen.place is ReservationProgress.BOUND
 
 

@@ -9,10 +9,10 @@ from berth_descheduler.migration.rooms.next_step import (
     AskForRoom,
     EndRoom,
     KeepRoom,
+    PodsOfRoom,
     RoomFacts,
     RoomReservationProgress,
     RoomStep,
-    WaitingPods,
     next_room_step,
 )
 from berth_descheduler.settings import MoveTimeouts
@@ -24,7 +24,7 @@ TIMEOUTS = MoveTimeouts(reserve_seconds=60, land_seconds=90, gap_seconds=5, shut
 WAITING = RoomFacts(hold=RoomReservationProgress.WAITING, hold_detail="not yet", has_waited=True)
 STILL = replace(WAITING, is_moving=False, still_since=NOW - 10)
 HELD = RoomFacts(hold=RoomReservationProgress.READY, has_waited=True, is_moving=False, held_since=NOW - 1)
-SHAPE = replace(HELD, waiting_pods=WaitingPods.NONE)
+SHAPE = replace(HELD, waiting_pods=PodsOfRoom.NONE)
 
 
 @dataclass(frozen=True)
@@ -100,23 +100,23 @@ CASES = {
         words="Expired",
     ),
     "its pod is gone": ends(
-        replace(WAITING, waiting_pods=WaitingPods.GONE, waiting_pods_detail="shop/large is gone"),
+        replace(WAITING, waiting_pods=PodsOfRoom.GONE, waiting_pods_detail="shop/large is gone"),
         RoomState.RELEASED,
         RoomReason.POD_GONE,
         release=RELEASED,
         words="shop/large is gone",
     ),
     "its pod has just found a place": Case(
-        replace(WAITING, waiting_pods=WaitingPods.PLACED, placed_since=NOW - 4), want_state=RoomState.WAITING
+        replace(WAITING, waiting_pods=PodsOfRoom.PLACED, placed_since=NOW - 4), want_state=RoomState.WAITING
     ),
     "its pod found a place by itself": ends(
-        replace(WAITING, waiting_pods=WaitingPods.PLACED, placed_since=NOW - 5),
+        replace(WAITING, waiting_pods=PodsOfRoom.PLACED, placed_since=NOW - 5),
         RoomState.RELEASED,
         RoomReason.POD_PLACED,
         release=RELEASED,
     ),
     "its pod had a place before anything was asked for": ends(
-        RoomFacts(waiting_pods=WaitingPods.PLACED, placed_since=NOW),
+        RoomFacts(waiting_pods=PodsOfRoom.PLACED, placed_since=NOW),
         RoomState.RELEASED,
         RoomReason.POD_PLACED,
         release=RELEASED,
@@ -135,10 +135,10 @@ CASES = {
     ),
     "it changes hands at last": Case(replace(HELD, held_since=NOW - 90, changes_hands=True), want_state=RoomState.HELD),
     "its pod is gone while it changes hands": Case(
-        replace(HELD, waiting_pods=WaitingPods.GONE, changes_hands=True), want_state=RoomState.HELD
+        replace(HELD, waiting_pods=PodsOfRoom.GONE, changes_hands=True), want_state=RoomState.HELD
     ),
     "its pod is gone though it is held": ends(
-        replace(HELD, waiting_pods=WaitingPods.GONE), RoomState.RELEASED, RoomReason.POD_GONE, release=RELEASED
+        replace(HELD, waiting_pods=PodsOfRoom.GONE), RoomState.RELEASED, RoomReason.POD_GONE, release=RELEASED
     ),
     "the plan is stopped while it is about to change hands": Case(
         replace(HELD, stop=RoomReason.ABORTED, stopping_since=NOW - 14), want_state=RoomState.HELD
@@ -159,7 +159,7 @@ CASES = {
         RoomFacts(hold=RoomReservationProgress.BOUND, stop=RoomReason.INTERRUPTED, stopping_since=NOW), RoomState.TAKEN
     ),
     "some took it, and the others found a place by themselves": ends(
-        replace(HELD, waiting_pods=WaitingPods.PLACED, any_taken=True, placed_since=NOW - 5),
+        replace(HELD, waiting_pods=PodsOfRoom.PLACED, any_taken=True, placed_since=NOW - 5),
         RoomState.TAKEN,
         RoomReason.POD_PLACED,
         release=RELEASED,

@@ -30,7 +30,7 @@ from berth_core.reservations import (
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.migration.rooms.memory import RoomMemory, start_rooms
 from berth_descheduler.migration.rooms.moves import moves_of_rooms
-from berth_descheduler.migration.rooms.next_step import RoomFacts, RoomReservationProgress, WaitingPods
+from berth_descheduler.migration.rooms.next_step import PodsOfRoom, RoomFacts, RoomReservationProgress
 from berth_descheduler.migration.rooms.observation import observe_room
 from builders import NOON_TEXT, meta, pod, reservation
 
@@ -148,38 +148,38 @@ def test_a_reservation_that_is_not_seen_was_not_asked_for_or_comes_or_was_delete
 @dataclass(frozen=True)
 class Waiting:
     pods: tuple[Pod, ...]
-    want: WaitingPods
+    want: PodsOfRoom
     want_words: str = ""
     reservation: Reservation = field(default_factory=lambda: held(HELD, HELD))
     room: Room = ROOM
 
 
 WAITINGS = {
-    "both wait": Waiting((waits(NAMES[0]), waits(NAMES[1])), WaitingPods.WAITING),
-    "one is gone": Waiting((waits(NAMES[0]),), WaitingPods.GONE, "shop/large-1 is gone"),
+    "both wait": Waiting((waits(NAMES[0]), waits(NAMES[1])), PodsOfRoom.WAITING),
+    "one is gone": Waiting((waits(NAMES[0]),), PodsOfRoom.GONE, "shop/large-1 is gone"),
     "one is being deleted": Waiting(
-        (waits(NAMES[0]), waits(NAMES[1], deleted=NOON_TEXT)), WaitingPods.GONE, "shop/large-1 is gone"
+        (waits(NAMES[0]), waits(NAMES[1], deleted=NOON_TEXT)), PodsOfRoom.GONE, "shop/large-1 is gone"
     ),
     "one has ended": Waiting(
-        (waits(NAMES[0], phase="Failed"), waits(NAMES[1])), WaitingPods.GONE, "shop/large-0 is gone"
+        (waits(NAMES[0], phase="Failed"), waits(NAMES[1])), PodsOfRoom.GONE, "shop/large-0 is gone"
     ),
-    "another has its name": Waiting((waits(NAMES[0]), pod(NAMES[1], uid="another")), WaitingPods.GONE),
-    "one found a place": Waiting((waits(NAMES[0], node="x"), waits(NAMES[1])), WaitingPods.WAITING),
+    "another has its name": Waiting((waits(NAMES[0]), pod(NAMES[1], uid="another")), PodsOfRoom.GONE),
+    "one found a place": Waiting((waits(NAMES[0], node="x"), waits(NAMES[1])), PodsOfRoom.WAITING),
     "both found a place": Waiting(
         (waits(NAMES[0], node="x"), waits(NAMES[1], node="y")),
-        WaitingPods.PLACED,
+        PodsOfRoom.PLACED,
         "shop/large-0, shop/large-1 got a place on x, y",
     ),
     "one took its slot and has ended, the other waits": Waiting(
-        (waits(NAMES[1]),), WaitingPods.WAITING, reservation=held(TAKEN, HELD)
+        (waits(NAMES[1]),), PodsOfRoom.WAITING, reservation=held(TAKEN, HELD)
     ),
     "one took its slot, the other found a place": Waiting(
         (waits(NAMES[0], node="node-a"), waits(NAMES[1], node="y")),
-        WaitingPods.PLACED,
+        PodsOfRoom.PLACED,
         "shop/large-1 got a place on y",
         reservation=held(TAKEN, HELD),
     ),
-    "a shape has no pods": Waiting((), WaitingPods.NONE, room=SHAPE),
+    "a shape has no pods": Waiting((), PodsOfRoom.NONE, room=SHAPE),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
-from berth_descheduler.migration.moves.memory import EvictedPod, Eviction, MoveMemory, remember
+from berth_descheduler.migration.moves.memory import Eviction, MoveMemory, PodOfMove, remember
 from berth_descheduler.migration.moves.siblings import ReplicaTracker, find_unready
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from builders import pod
@@ -31,7 +31,7 @@ def progress(
     web = ObjectReference(kind="ReplicaSet", name="web", uid="uid-web")
     move = PlannedMove(namespace="default", pod=name, pod_uid=name, owner=web, source="a", target="b", wave=wave)
     memory = remember("plan", 0, move, MoveStatus(namespace="default", pod=name, state=state, reason=reason.value))
-    memory.pod = EvictedPod(eviction, was_ready=was_ready)
+    memory.pod = PodOfMove(eviction, was_ready=was_ready)
     return memory
 
 

@@ -20,8 +20,8 @@ from berth_descheduler.planner.autoscalers.marks import (
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
     TAINTS,
+    AutoscalerMark,
     Meaning,
-    NodeMark,
 )
 from builders import bare_pod, disruption_budget, node, owner, pod
 from planner.clusters import consolidating, making_room, minimizing, settings
@@ -61,7 +61,7 @@ def why_not_emptied(made: Plan, name: str) -> Reason:
 # --- every mark -----------------------------------------------------------------------------------------------------
 
 
-def marked(name: str, mark: NodeMark, **changes: str) -> Node:
+def marked(name: str, mark: AutoscalerMark, **changes: str) -> Node:
     """A node with a mark, of which something may be changed."""
     key = f"{mark.key}reason" if mark.key.endswith("/") else mark.key
     value = changes.get("value", mark.value if mark.value is not None else "1")
@@ -76,7 +76,7 @@ def marked(name: str, mark: NodeMark, **changes: str) -> Node:
     return node(name, cpu="8", **{"labels" if mark in LABELS else "annotations": {key: value}})
 
 
-def named(marks: tuple[NodeMark, ...]) -> dict[str, NodeMark]:
+def named(marks: tuple[AutoscalerMark, ...]) -> dict[str, AutoscalerMark]:
     return {f"{mark.place} {mark.key}": mark for mark in marks}
 
 
@@ -90,7 +90,7 @@ EVERY_MARK = named(NODE_MARKS)
 
 
 @pytest.mark.parametrize("mark", EVERY_MARK.values(), ids=EVERY_MARK)
-def test_each_mark_closes_a_node_as_a_target_or_leaves_it_open(mark: NodeMark) -> None:
+def test_each_mark_closes_a_node_as_a_target_or_leaves_it_open(mark: AutoscalerMark) -> None:
     made = plan(two_nodes(high=marked("high", mark)), consolidating())
 
     if mark.meaning in CLOSING:
@@ -102,7 +102,7 @@ def test_each_mark_closes_a_node_as_a_target_or_leaves_it_open(mark: NodeMark) -
 
 
 @pytest.mark.parametrize("mark", EVERY_MARK.values(), ids=EVERY_MARK)
-def test_each_mark_makes_it_no_gain_to_empty_a_node_or_does_not(mark: NodeMark) -> None:
+def test_each_mark_makes_it_no_gain_to_empty_a_node_or_does_not(mark: AutoscalerMark) -> None:
     made = plan(two_nodes(low=marked("low", mark)), consolidating())
 
     if mark.meaning in {Meaning.CLOSED, Meaning.SOFT}:
@@ -120,7 +120,7 @@ SOFT = {name: mark for name, mark in EVERY_MARK.items() if mark.meaning is Meani
 
 @pytest.mark.parametrize("how", FREEING.values(), ids=FREEING)
 @pytest.mark.parametrize("mark", SOFT.values(), ids=SOFT)
-def test_a_node_with_a_soft_mark_takes_pods_last(mark: NodeMark, how: PlannerSettings) -> None:
+def test_a_node_with_a_soft_mark_takes_pods_last(mark: AutoscalerMark, how: PlannerSettings) -> None:
     effect = {"effect": "PreferNoSchedule"} if mark in TAINTS else {}
     nodes = (node("low", cpu="8"), marked("high-1", mark, **effect), node("high-2", cpu="8"))
     base = (bare_pod(f"base-{name}", node=name, cpu="6", memory=None) for name in ("high-1", "high-2"))

@@ -14,10 +14,10 @@ from berth_descheduler.migration.moves.facts import (
     ReservationProgress,
 )
 from berth_descheduler.migration.moves.memory import (
-    EvictedPod,
     Eviction,
-    Place,
-    Refused,
+    FinalRefusal,
+    PlaceOfMove,
+    PodOfMove,
     Successor,
     Turn,
     Waits,
@@ -102,8 +102,8 @@ class MoveScene:
         move = PlannedMove(namespace="default", pod="web-0", pod_uid="uid", source="source", target=self.target)
         known = remember("plan", 0, move)
         known.turn = Turn(1, ahead=self.ahead)
-        known.place = Place(postponed=self.postponed)
-        known.pod = EvictedPod(
+        known.place = PlaceOfMove(postponed=self.postponed)
+        known.pod = PodOfMove(
             answer=self.eviction,
             detail=self.eviction_detail,
             is_untouched=self.is_untouched,
@@ -126,7 +126,7 @@ class MoveScene:
             returned=self.surge.returned,
             ownerless=self.surge.ownerless,
         )
-        known.refused = Refused(self.refusal, self.refusal_detail)
+        known.refused = FinalRefusal(self.refusal, self.refusal_detail)
         known.retry = Retry(at=self.retry_eviction_at)
         known.waits = self._waits()
         return MoveFacts(

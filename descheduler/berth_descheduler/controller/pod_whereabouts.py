@@ -28,7 +28,7 @@ class _Spec(ApiStruct, frozen=True, kw_only=True):
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
-class _Status(ApiStruct, frozen=True, kw_only=True):
+class _PodStatusHead(ApiStruct, frozen=True, kw_only=True):
     phase: str = ""
 
 
@@ -37,7 +37,7 @@ class _PodHead(ApiStruct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     spec: _Spec = _Spec()
-    status: _Status = _Status()
+    status: _PodStatusHead = _PodStatusHead()
 
     def as_pod(self) -> Pod:
         spec = PodSpec(node_name=self.spec.node_name, scheduling_gates=self.spec.scheduling_gates)

@@ -65,7 +65,7 @@ _SWEEP_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class AssignedRun:
     """One run with everything it needs."""
 
     settings: CycleSettings
@@ -152,7 +152,7 @@ class Runner:
 
     # --- on fresh state ---------------------------------------------------------------------------------------------
 
-    def _assign(self, work: Task) -> Assignment | None:
+    def _assign(self, work: Task) -> AssignedRun | None:
         """Return the run on fresh state, None for an obsolete task."""
         try:
             match work:
@@ -165,7 +165,7 @@ class Runner:
         except NotFoundError:
             return None
 
-    def _assign_plan(self, plan: MigrationPlan) -> Assignment | None:
+    def _assign_plan(self, plan: MigrationPlan) -> AssignedRun | None:
         """Return the run that resumes a plan.
 
         It uses the policy's settings or the program's.
@@ -177,7 +177,7 @@ class Runner:
         if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING and asked_by_people(plan) is None:
             return None
         plan_settings = choose_plan_settings(plan, run, self._context.defaults, self._context.clock.now())
-        return Assignment(
+        return AssignedRun(
             settings=plan_settings.settings,
             planner=plan_settings.planner,
             perform=lambda cycle: cycle.resume(plan, plan_settings.blocked_reason),
@@ -185,18 +185,18 @@ class Runner:
             plan=plan,
         )
 
-    def _assign_request(self, plan: MigrationPlan) -> Assignment | None:
+    def _assign_request(self, plan: MigrationPlan) -> AssignedRun | None:
         parsed_policy = self._policy_of(plan)
         if not may_be_filled(plan, self._context.clock.now()) or plan.spec.mode is None:
             return None
         if (asked := asked_by_people(plan)) is not None:
             plan_settings = requested_settings(plan, asked, self._context.defaults, self._context.clock.now())
-            return Assignment(
+            return AssignedRun(
                 plan_settings.settings, plan_settings.planner, perform=lambda cycle: cycle.run(plan), plan=plan
             )
         if parsed_policy is None or isinstance(parsed_policy.run, PolicyError):
             return None
-        return Assignment(
+        return AssignedRun(
             settings=parsed_policy.run.settings(plan.spec.mode, plan.spec.trigger),
             planner=parsed_policy.run.planner_at(self._context.clock.now()),
             perform=lambda cycle: cycle.run(plan),
@@ -204,7 +204,7 @@ class Runner:
             plan=plan,
         )
 
-    def _assign_policy(self, policy: DeschedulerPolicy) -> Assignment | None:
+    def _assign_policy(self, policy: DeschedulerPolicy) -> AssignedRun | None:
         parsed_policy, now, plans = self._context.read(policy), self._context.clock.now(), self._store.plans()
         timing = read_due(parsed_policy, plans, now)
         if (
@@ -219,7 +219,7 @@ class Runner:
             return None
         settings = parsed_policy.run.settings(parsed_policy.run.mode, parsed_policy.schedule.reason.value)
         started, scheduled = now.strftime("%Y%m%d-%H%M%S"), format_timestamp(timing.due)
-        return Assignment(
+        return AssignedRun(
             settings=replace(settings, plan_name=scheduled_plan_name(started, policy.metadata.uid, scheduled)),
             planner=parsed_policy.run.planner_at(now),
             perform=lambda cycle: cycle.run(),
@@ -246,7 +246,7 @@ class Runner:
 
     # --- the run ----------------------------------------------------------------------------------------------------
 
-    def _perform(self, assignment: Assignment, stop: threading.Event) -> Outcome | None:
+    def _perform(self, assignment: AssignedRun, stop: threading.Event) -> Outcome | None:
         """Run and report the outcome.
 
         None where the run failed, which is reported, or where another run holds the Lease.
@@ -285,7 +285,7 @@ class Runner:
             self._report_outcome(assignment, begun_at, outcome)
         return outcome
 
-    def _report_outcome(self, assignment: Assignment, begun: datetime, outcome: Outcome) -> None:
+    def _report_outcome(self, assignment: AssignedRun, begun: datetime, outcome: Outcome) -> None:
         self._metrics.run_ended(assignment.settings.policy, outcome.verdict.value)
         if assignment.policy is None:
             return
@@ -297,7 +297,7 @@ class Runner:
             return  # whoever reads a zone's events is told what has left it, not each look
         self._context.record_event(about, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean)
 
-    def _record_failure(self, assignment: Assignment, begun: datetime, error: Exception, message: str) -> None:
+    def _record_failure(self, assignment: AssignedRun, begun: datetime, error: Exception, message: str) -> None:
         """Back off and report the failure.
 
         Fails a plan that would fail again in the same way.
@@ -310,7 +310,7 @@ class Runner:
                 abort_plan(self._context.client, plan, self._context.clock, text, PlanPhase.FAILED)
         self._report_failure(assignment, begun, message)
 
-    def _report_failure(self, assignment: Assignment, begun: datetime, message: str) -> None:
+    def _report_failure(self, assignment: AssignedRun, begun: datetime, message: str) -> None:
         """Report on the policy that a run failed.
 
         The next pass resumes a begun plan.

@@ -59,13 +59,13 @@ def why_absent(
     reason, without a full stop as well. Without a namespace, a Lease of the program's name in any namespace counts.
     """
     try:
-        return _Watch(client, clock, program, namespace).why_absent(is_stopped)
+        return _LookAtProgram(client, clock, program, namespace).why_absent(is_stopped)
     except KubeError as error:
         report(f"it is not known whether the {program.name} is at work: {error}")
         return ""
 
 
-class _Watch:
+class _LookAtProgram:
     """One look at a program, which takes as long as it needs to be sure."""
 
     def __init__(self, client: KubeClient, clock: Clock, program: Program, namespace: str | None) -> None:

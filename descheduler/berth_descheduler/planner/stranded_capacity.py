@@ -240,7 +240,7 @@ MOST_FRAGMENTED_NODES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentedNode:
+class StrandedOnNode:
     """A node where some of a resource is free and fragmented."""
 
     name: str
@@ -270,7 +270,7 @@ class WorkloadFit:
     fragmented: dict[str, Fraction]
     """By resource, on average over the counted pods."""
 
-    nodes: dict[str, tuple[FragmentedNode, ...]]
+    nodes: dict[str, tuple[StrandedOnNode, ...]]
     """By resource, the nodes with the most that is fragmented."""
 
     def share(self, resource: str) -> Fraction | None:
@@ -552,7 +552,7 @@ def _fits(cluster: Cluster, row: Sequence[int], needs: Sequence[tuple[str, int]]
 
 def _fragmented_nodes(
     cluster: Cluster, free: Sequence[Sequence[int]], name: str, usable: Counter[NodeIndex], pods: int
-) -> tuple[FragmentedNode, ...]:
+) -> tuple[StrandedOnNode, ...]:
     """Return the nodes where a resource is fragmented, those with the most of it first."""
     amounts = ((NodeIndex(node), max(0, row[cluster.column[name]])) for node, row in enumerate(free))
     wasted = [(amount * pods - usable[node], node, amount) for node, amount in amounts]
@@ -560,7 +560,7 @@ def _fragmented_nodes(
         (node_and_waste for node_and_waste in wasted if node_and_waste[0] > 0),
         key=lambda node_and_waste: (-node_and_waste[0], node_and_waste[1]),
     )[:MOST_FRAGMENTED_NODES]
-    return tuple(FragmentedNode(cluster.node_name(node), amount, Fraction(part, pods)) for part, node, amount in worst)
+    return tuple(StrandedOnNode(cluster.node_name(node), amount, Fraction(part, pods)) for part, node, amount in worst)
 
 
 def _most_frequent(shapes: _ShapeCounts) -> _ShapeCounts:

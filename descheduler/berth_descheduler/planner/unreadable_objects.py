@@ -46,7 +46,7 @@ class UnreadableObjects:
     """Answers for the pods and nodes of one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._reader = _Reader(snapshot) if snapshot.unreadable else None
+        self._reader = _UnreadableObjects(snapshot) if snapshot.unreadable else None
 
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
         """Return which unreadable objects keep a pod."""
@@ -57,7 +57,7 @@ class UnreadableObjects:
         return "" if self._reader is None else self._reader.why_no_target(node)
 
 
-class _Reader:
+class _UnreadableObjects:
     """Answers for a snapshot with unreadable objects."""
 
     def __init__(self, snapshot: Snapshot) -> None:

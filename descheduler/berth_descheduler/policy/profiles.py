@@ -88,7 +88,7 @@ class _Config:
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
+class _EnabledPlugin:
     """A plugin's name, and where it is enabled."""
 
     name: str
@@ -100,10 +100,10 @@ def read_profile(raw: Mapping[str, Any], registry: PluginRegistry) -> ProfilePlu
 
     Raises `InputError` that names the path: a `PolicyError` of all plugins that are wrong.
     """
-    return _Reader(raw, registry).read()
+    return _ProfileReader(raw, registry).read()
 
 
-class _Reader:
+class _ProfileReader:
     """Reads one profile once."""
 
     def __init__(self, raw: Mapping[str, Any], registry: PluginRegistry) -> None:
@@ -142,7 +142,9 @@ class _Reader:
 
     def _unknown_names(self) -> Iterator[InputError]:
         """Yield what is wrong if there are not all plugins, in one sentence."""
-        named_plugins = [_Use(plugin_name, f"{config.place}.name") for plugin_name, config in self._configs.items()]
+        named_plugins = [
+            _EnabledPlugin(plugin_name, f"{config.place}.name") for plugin_name, config in self._configs.items()
+        ]
         named_plugins += [use for uses in self._uses.values() for use in uses]
         known_plugins = self._registry.names
         unknown = [use for use in named_plugins if use.name not in known_plugins]
@@ -160,7 +162,8 @@ class _Reader:
         """Yield for each plugin that there is what is wrong with its arguments, also where it is not enabled."""
         uses = {use.name: use for point_uses in self._uses.values() for use in point_uses}
         named_plugins = {
-            plugin_name: _Use(plugin_name, f"{config.place}.name") for plugin_name, config in self._configs.items()
+            plugin_name: _EnabledPlugin(plugin_name, f"{config.place}.name")
+            for plugin_name, config in self._configs.items()
         } | uses
         for name in self._registry.names:
             try:
@@ -172,7 +175,7 @@ class _Reader:
     def _enabled(self, kind: PluginKind, offers: Callable[[object], TypeGuard[P]]) -> tuple[Enabled[P], ...]:
         return tuple(Enabled(use.name, self._as_kind(use, kind, offers)) for use in self._uses[kind])
 
-    def _as_kind(self, use: _Use, kind: PluginKind, offers: Callable[[object], TypeGuard[P]]) -> P:
+    def _as_kind(self, use: _EnabledPlugin, kind: PluginKind, offers: Callable[[object], TypeGuard[P]]) -> P:
         """Return a plugin that can be enabled where it is.
 
         Raises `InputError` for one that cannot.
@@ -184,7 +187,7 @@ class _Reader:
         methods = " and ".join(_METHODS[kind])
         raise InputError(use.place, use.name, f"a plugin with {methods}, which this one of {origin} has not")
 
-    def _make(self, use: _Use) -> object:
+    def _make(self, use: _EnabledPlugin) -> object:
         """Return a plugin with its arguments.
 
         One that is enabled in several places is one object.
@@ -254,13 +257,13 @@ def _read_configs(raw: object) -> dict[str, _Config]:
     return configs
 
 
-def _read_uses(raw: object) -> dict[PluginKind, tuple[_Use, ...]]:
+def _read_uses(raw: object) -> dict[PluginKind, tuple[_EnabledPlugin, ...]]:
     """Return where plugins are enabled; raises `InputError` for what has another shape."""
     _check_fields(raw, "plugins", {kind.value for kind in PluginKind})
     return {kind: tuple(_uses_of(raw, kind)) for kind in PluginKind}
 
 
-def _uses_of(raw: Any, kind: PluginKind) -> Iterator[_Use]:  # noqa: ANN401 - a part of unread input
+def _uses_of(raw: Any, kind: PluginKind) -> Iterator[_EnabledPlugin]:  # noqa: ANN401 - a part of unread input
     field_path = f"plugins.{kind.value}"
     lists = raw.get(kind.value) or {}
     _check_fields(lists, field_path, {"enabled", "disabled"})
@@ -269,9 +272,9 @@ def _uses_of(raw: Any, kind: PluginKind) -> Iterator[_Use]:  # noqa: ANN401 - a 
         if plugin_name in disabled or plugin_name in enabled[:index]:
             expected = "a plugin that is not disabled as well" if plugin_name in disabled else "each plugin once"
             raise InputError(f"{field_path}.enabled[{index}]", plugin_name, expected)
-        yield _Use(plugin_name, f"{field_path}.enabled[{index}]")
+        yield _EnabledPlugin(plugin_name, f"{field_path}.enabled[{index}]")
     if kind in _ON_BY_DEFAULT and not {EVICTOR_NAME, _EVERYTHING} & {*enabled, *disabled}:
-        yield _Use(EVICTOR_NAME, field_path)
+        yield _EnabledPlugin(EVICTOR_NAME, field_path)
 
 
 def _names(given: Mapping[str, Any], place: str, field_name: str) -> tuple[str, ...]:

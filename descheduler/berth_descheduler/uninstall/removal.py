@@ -115,7 +115,7 @@ _CLUSTER_SECONDS: Final = 300.0
 """For what Kubernetes itself ends: pods by their grace, a namespace, kinds."""
 
 
-class Step(StrEnum):
+class RemovalStep(StrEnum):
     """When something goes; in this order."""
 
     LIVE = "1 end what is live"
@@ -146,7 +146,7 @@ class Settings:
 class Item:
     """Something that is removed, or cleared of Berth's marks."""
 
-    step: Step
+    step: RemovalStep
     resource: Resource
     namespace: str
     name: str
@@ -175,21 +175,21 @@ class Removal:
     def items(self) -> Iterator[Item]:
         """Yield all that would be removed, in the order in which it goes; changes nothing."""
         for resource in _OWN_KINDS:
-            yield from self._named(Step.LIVE, resource, self._list(resource))
-        yield from self._named(Step.PROGRAMS, DEPLOYMENTS, self._of_release(DEPLOYMENTS))
+            yield from self._named(RemovalStep.LIVE, resource, self._list(resource))
+        yield from self._named(RemovalStep.PROGRAMS, DEPLOYMENTS, self._of_release(DEPLOYMENTS))
         for resource in _KINDS_OF_WEBHOOKS:
-            yield from self._named(Step.ADMISSION, resource, self._webhooks(resource))
+            yield from self._named(RemovalStep.ADMISSION, resource, self._webhooks(resource))
         for resource in _ADMISSION_KINDS:
-            yield from self._named(Step.ADMISSION, resource, self._of_release(resource))
+            yield from self._named(RemovalStep.ADMISSION, resource, self._of_release(resource))
         yield from self._marked_items()
-        yield from self._named(Step.MARKS, PRIORITY_CLASSES, self._priority_classes())
+        yield from self._named(RemovalStep.MARKS, PRIORITY_CLASSES, self._priority_classes())
         for resource in _RELEASE_KINDS:
-            yield from self._named(Step.RELEASE, resource, self._of_release(resource))
+            yield from self._named(RemovalStep.RELEASE, resource, self._of_release(resource))
         for resource in (LEASES, SECRETS):
-            yield from self._named(Step.RELEASE, resource, self._in_own_namespace(resource))
-        yield from self._named(Step.RELEASE, NAMESPACES, self._own_namespace())
+            yield from self._named(RemovalStep.RELEASE, resource, self._in_own_namespace(resource))
+        yield from self._named(RemovalStep.RELEASE, NAMESPACES, self._own_namespace())
         if not self._settings.keep_crds:
-            yield from self._named(Step.RELEASE, CRDS, self._crds())
+            yield from self._named(RemovalStep.RELEASE, CRDS, self._crds())
 
     def why_namespace_stays(self) -> str:
         """Return why Berth's namespace is not deleted, "" if it is."""
@@ -204,12 +204,12 @@ class Removal:
             is_deleted = is_own_pod(raw_pod, self._settings.namespace)
             marks = () if is_deleted else marks_of_pod(raw_pod)
             if marks or is_deleted:
-                yield _item(Step.MARKS, PODS, raw_pod, marks)
+                yield _item(RemovalStep.MARKS, PODS, raw_pod, marks)
         for raw_node in self._list(NODES):
             if marks := marks_of_node(raw_node):
-                yield _item(Step.MARKS, NODES, raw_node, marks)
+                yield _item(RemovalStep.MARKS, NODES, raw_node, marks)
 
-    def _named(self, step: Step, resource: Resource, raw_objects: Iterable[RawObject]) -> Iterator[Item]:
+    def _named(self, step: RemovalStep, resource: Resource, raw_objects: Iterable[RawObject]) -> Iterator[Item]:
         yield from (_item(step, resource, raw) for raw in raw_objects)
 
     def _list(self, resource: Resource, label_selector: str = "") -> Sequence[RawObject]:
@@ -419,6 +419,6 @@ def _where(raw: RawObject) -> tuple[str, str | None]:
     return raw["metadata"]["name"], raw["metadata"].get("namespace")
 
 
-def _item(step: Step, resource: Resource, raw: RawObject, marks: tuple[str, ...] = ()) -> Item:
+def _item(step: RemovalStep, resource: Resource, raw: RawObject, marks: tuple[str, ...] = ()) -> Item:
     name, namespace = _where(raw)
     return Item(step, resource, namespace or "", name, marks)

@@ -133,7 +133,7 @@ class LentNodes:
         groups, of_key = _groups(view.snapshot), _groups_by_key(view.snapshot)
         emptied = frozenset(closed) if not self.zones else _nodes_of(view.snapshot.nodes, self.zones)
         for _, members in sorted(_jobs(view.snapshot).items()):
-            job = _Job(members, of_key.get(group_key(members[0])), closed, view.now)
+            job = _JobOnLentNodes(members, of_key.get(group_key(members[0])), closed, view.now)
             leaving = [
                 (pod, may_lose_its_place(pod, groups))
                 for pod in (job.in_turn() if job.leaving else ())
@@ -235,7 +235,7 @@ def evicts_for_room(plugins: PluginSet) -> bool:
 # --- candidates ------------------------------------------------------------------------------------------------------
 
 
-def _candidate(job: "_Job", pod: Pod, *, or_evict: bool) -> Candidate:
+def _candidate(job: "_JobOnLentNodes", pod: Pod, *, or_evict: bool) -> Candidate:
     """Return a pod that has to leave; a preemptable one is not kept for a place that there is no time to wait for."""
     node, nodes = pod.spec.node_name, None
     reason = f"the lent node {node} is closed"
@@ -277,14 +277,14 @@ def why_not_evicted(
     if not may_lose_its_place(pod, _groups(neighbours)):
         return "it does not say that it is preemptable"
     members, group = _jobs(neighbours).get(job_of(pod), [pod]), _groups_by_key(neighbours).get(group_key(pod))
-    return "" if _Job(members, group, closed, now).spare() > 0 else "its job spares no pod now"
+    return "" if _JobOnLentNodes(members, group, closed, now).spare() > 0 else "its job spares no pod now"
 
 
 # --- budgets ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Job:
+class _JobOnLentNodes:
     """One job at an instant: which of its pods have to leave lent nodes, how soon, and how many may."""
 
     members: Sequence[Pod]
@@ -469,7 +469,7 @@ def _spare_by_job(problem: Problem) -> dict[str, int]:
     closed = closed_lent_nodes(snapshot.nodes, snapshot.pods, settings.scope.own_namespace)
     groups = _groups_by_key(snapshot)
     return {
-        job: _Job(members, groups.get(group_key(members[0])), closed, settings.run.now).spare()
+        job: _JobOnLentNodes(members, groups.get(group_key(members[0])), closed, settings.run.now).spare()
         for job, members in _jobs(snapshot).items()
     }
 

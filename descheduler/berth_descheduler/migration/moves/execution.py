@@ -21,10 +21,10 @@ from berth_descheduler.migration.moves.eviction_request import EvictAnswer, evic
 from berth_descheduler.migration.moves.facts import MoveFacts, was_evicted
 from berth_descheduler.migration.moves.memory import (
     Eviction,
+    FinalRefusal,
     MoveMemory,
     NodeProblems,
     OwnerKey,
-    Refused,
     Since,
     remember,
 )
@@ -249,7 +249,7 @@ class MoveController:
             _LOG.info(telemetry.RESERVED, **self._keys(memory))
             self._evict_first(memory, answer.not_surge)
             return
-        memory.refused = Refused(answer.refusal, answer.detail)
+        memory.refused = FinalRefusal(answer.refusal, answer.detail)
         if not answer.refusal:
             self._back_off(memory, answer.detail, None, telemetry.CALL_FAILED)
 
@@ -264,7 +264,7 @@ class MoveController:
             self._set_status(memory, MoveState.PENDING, message=text)
         memory.turn = replace(memory.turn, ahead=False)
         memory.waits = memory.waits.end(Since.CREATED, Since.RESERVING)
-        memory.refused = Refused()
+        memory.refused = FinalRefusal()
         memory.retry = replace(memory.retry, at=now + backoff_seconds(1))
         self._calls.make_for(memory, lambda: self._release(memory))
 
@@ -316,7 +316,7 @@ class MoveController:
                 memory.waits = memory.waits.begin(Since.EVICTED, now).begin(Since.BLOCKED, now)
                 self._back_off(memory, answer.detail, answer.retry_after_seconds, telemetry.EVICTION_BLOCKED)
             case Eviction.REFUSED | Eviction.NOT_SENT:
-                memory.refused = Refused(answer.refusal, answer.detail)
+                memory.refused = FinalRefusal(answer.refusal, answer.detail)
                 is_back = memory.surge.ownerless and answer.eviction is Eviction.NOT_SENT
                 memory.surge = replace(memory.surge, returned=memory.surge.returned or is_back)
             case _:
@@ -363,7 +363,7 @@ class MoveController:
         elif answer.not_surge:
             self._evict_first(memory, answer.not_surge)
         elif answer.refusal:
-            memory.refused = Refused(answer.refusal, answer.detail)
+            memory.refused = FinalRefusal(answer.refusal, answer.detail)
         else:
             memory.waits = memory.waits.begin(Since.BLOCKED, now)
             self._back_off(memory, answer.detail, answer.retry_after_seconds, telemetry.CALL_FAILED)

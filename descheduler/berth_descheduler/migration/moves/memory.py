@@ -118,7 +118,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlaceOfMove:
     """What this run did for the place of the move, and saw of its Reservation."""
 
     asked: bool = False
@@ -135,7 +135,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class EvictedPod:
+class PodOfMove:
     """The pod of the move, and the answer to its eviction."""
 
     answer: Eviction = Eviction.NOT_SENT
@@ -155,7 +155,7 @@ class EvictedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class FinalRefusal:
     """Why the Reservation was refused for good, or a filter refused the eviction; no reason: neither was."""
 
     reason: MoveReason = MoveReason.NONE
@@ -242,11 +242,11 @@ class MoveMemory:
     in_flight: bool = False
     """A call is under way; nothing is decided until it is answered."""
 
-    place: Place = Place()
-    pod: EvictedPod = EvictedPod()
+    place: PlaceOfMove = PlaceOfMove()
+    pod: PodOfMove = PodOfMove()
     successor: Successor = Successor()
     surge: Surge = Surge()
-    refused: Refused = Refused()
+    refused: FinalRefusal = FinalRefusal()
     retry: Retry = field(default_factory=Retry)
     waits: Waits = field(default_factory=Waits)
     nodes: NodeProblems = NodeProblems()

@@ -44,7 +44,7 @@ _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SourcesLeft:
     """What is left on the sources of a plan's moves; names are sorted."""
 
     freed: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Sources:
     """Moved pods that are overdue, whatever else is left on their nodes."""
 
 
-def read_sources(client: KubeClient, moves: Iterable[PlannedMove], *, now: datetime, end_seconds: float) -> Sources:
+def read_sources(client: KubeClient, moves: Iterable[PlannedMove], *, now: datetime, end_seconds: float) -> SourcesLeft:
     """Return what is left on the moves' sources.
 
     Pods on their way out that the plan did not move keep a node from being freed, as in the planner.
@@ -76,7 +76,7 @@ def read_sources(client: KubeClient, moves: Iterable[PlannedMove], *, now: datet
         elif len(leaving_pods) == len(pods) and not overdue_pods:
             freeing_nodes.append(source)
             ending_pods += leaving_pods
-    return Sources(tuple(freed_nodes), tuple(freeing_nodes), tuple(ending_pods), tuple(stuck_pods))
+    return SourcesLeft(tuple(freed_nodes), tuple(freeing_nodes), tuple(ending_pods), tuple(stuck_pods))
 
 
 def await_sources(
@@ -86,7 +86,7 @@ def await_sources(
     *,
     end_seconds: float,
     is_over: Callable[[], bool],
-) -> Sources:
+) -> SourcesLeft:
     """Wait until no moved pod is on its way out any more, no longer than `end_seconds`; return what is left then."""
     sources = read_sources(client, moves, now=clock.now(), end_seconds=end_seconds)
     deadline, pause = clock.monotonic() + end_seconds, _FIRST_PAUSE_SECONDS
@@ -96,7 +96,9 @@ def await_sources(
         open_moves = [move for move in moves if move.source in sources.freeing]
         sources_now = read_sources(client, open_moves, now=clock.now(), end_seconds=end_seconds)
         freed_nodes = tuple(sorted({*sources.freed, *sources_now.freed}))
-        sources = Sources(freed_nodes, sources_now.freeing, sources_now.ending, (*sources.stuck, *sources_now.stuck))
+        sources = SourcesLeft(
+            freed_nodes, sources_now.freeing, sources_now.ending, (*sources.stuck, *sources_now.stuck)
+        )
     return sources
 
 
@@ -194,7 +196,9 @@ def marks_of(carries: FreedNodes) -> FreedMarks | None:
     return None if carries.nothing else FreedMarks(taint=carries.taint, annotations=dict(carries.annotations))
 
 
-def _build_patch(plan: MigrationPlan, before: Achieved, left: Sources, moves: tuple[MoveStatus, ...]) -> dict[str, Any]:
+def _build_patch(
+    plan: MigrationPlan, before: Achieved, left: SourcesLeft, moves: tuple[MoveStatus, ...]
+) -> dict[str, Any]:
     freed_nodes = tuple(sorted({*before.freed_nodes, *left.freed}))
     now = msgspec.structs.replace(
         before,

@@ -25,7 +25,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests.plans import PlanIdentity, build_status_patch
 from berth_descheduler.migration.nodes.cooling_marks import mark_moved
-from berth_descheduler.migration.nodes.freed import Sources, await_sources, marks_of, note_stuck
+from berth_descheduler.migration.nodes.freed import SourcesLeft, await_sources, marks_of, note_stuck
 from berth_descheduler.migration.nodes.freed_marks import Freeing, mark_freed
 from berth_descheduler.migration.nodes.plan_taints import (
     nodes_of_ended_rooms,
@@ -41,7 +41,7 @@ from berth_descheduler.migration.plans.history import count_ping_pong
 from berth_descheduler.migration.plans.loop import Execution, LeaseLostError, PlanExecutor
 from berth_descheduler.migration.plans.recovery import status_of_new_run
 from berth_descheduler.migration.plans.stop import count_overtaken, is_outdated
-from berth_descheduler.migration.plans.watch import Observation
+from berth_descheduler.migration.plans.watch import PlanObservation
 from berth_descheduler.migration.validation.before_moves import WaveValidator
 from berth_descheduler.migration.validation.pending_replacements import count_pending
 from berth_descheduler.migration.validation.revalidation import Invalid
@@ -145,7 +145,7 @@ def _execute(
     context: PlanContext, plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool
 ) -> Execution:
     identity = PlanIdentity.of(plan)
-    with Observation(context.client, identity, plan.spec.moves, plan.spec.rooms) as observation:
+    with PlanObservation(context.client, identity, plan.spec.moves, plan.spec.rooms) as observation:
         # What was approved is carried out as far as it can be: a further plan has to wait for an approval again.
         stops = _may_replan(context, plan) and context.settings.begins_by_itself
         return PlanExecutor(context, plan, observation, skipped=skipped, adopted=adopted, stops_outdated=stops).run()
@@ -193,7 +193,7 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
     )
 
 
-def _await_sources(context: PlanContext, plan: MigrationPlan, execution: Execution) -> Sources:
+def _await_sources(context: PlanContext, plan: MigrationPlan, execution: Execution) -> SourcesLeft:
     """Wait a while for the pods on their way out, where nodes become free by that and nothing ends the run."""
     waits = goal_of(plan.spec.objective).frees_nodes and not _is_interrupted(execution)
     return await_sources(

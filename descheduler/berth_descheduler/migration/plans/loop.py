@@ -33,7 +33,7 @@ from berth_descheduler.migration.moves.start_limits import start_limit
 from berth_descheduler.migration.moves.whereabouts import find_unplaced
 from berth_descheduler.migration.plans.status_writer import PlanStatusWriter
 from berth_descheduler.migration.plans.stop import PlanStop, is_overtaken
-from berth_descheduler.migration.plans.watch import Observation, ObservedPlan
+from berth_descheduler.migration.plans.watch import ObservedPlan, PlanObservation
 from berth_descheduler.migration.rooms.execution import PlanProgress, RoomController
 from berth_descheduler.migration.validation.before_moves import LOOK_SECONDS, Looks, look
 from berth_descheduler.migration.validation.plan_review import Review
@@ -98,7 +98,7 @@ class PlanExecutor:
         self,
         context: PlanContext,
         plan: MigrationPlan,
-        observation: Observation,
+        observation: PlanObservation,
         *,
         skipped: Mapping[int, MoveStatus] | None = None,
         adopted: bool = False,

@@ -57,7 +57,7 @@ class ObservedPlan:
     """An abort was requested."""
 
 
-class Observation:
+class PlanObservation:
     """Watches one plan in its own threads; use as a context manager."""
 
     def __init__(

@@ -27,7 +27,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.migration.background_calls import BackgroundCalls
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests.plans import PlanIdentity
-from berth_descheduler.migration.moves.memory import MoveMemory, Refused
+from berth_descheduler.migration.moves.memory import FinalRefusal, MoveMemory
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.migration.rooms.memory import RoomMemory, start_rooms
 from berth_descheduler.migration.rooms.next_step import (
@@ -105,7 +105,7 @@ class RoomController:
         if not served_rooms or any(room.is_wanted for room in served_rooms):
             return
         detail = f"it serves no room any more: {_describe(served_rooms[0])}"
-        memory.refused = Refused(MoveReason.ROOM_NOT_NEEDED, detail)
+        memory.refused = FinalRefusal(MoveReason.ROOM_NOT_NEEDED, detail)
 
     def reconcile(self, observed: ObservedPlan, plan: PlanProgress) -> None:
         """Observe every room once, decide and act."""

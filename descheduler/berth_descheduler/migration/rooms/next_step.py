@@ -31,7 +31,7 @@ class RoomReservationProgress(Enum):
     """The Reservation failed or was deleted."""
 
 
-class WaitingPods(Enum):
+class PodsOfRoom(Enum):
     """The state of the pods that a room is made for."""
 
     NONE = auto()
@@ -49,7 +49,7 @@ class RoomFacts:
 
     hold: RoomReservationProgress = RoomReservationProgress.NOT_CREATED
     hold_detail: str = ""
-    waiting_pods: WaitingPods = WaitingPods.WAITING
+    waiting_pods: PodsOfRoom = PodsOfRoom.WAITING
     waiting_pods_detail: str = ""
     has_waited: bool = False
     """Its Reservation has waited on the chosen nodes, or got further."""
@@ -126,9 +126,9 @@ def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomS
     if facts.changes_hands:
         return None
     match facts.waiting_pods:
-        case WaitingPods.GONE:
+        case PodsOfRoom.GONE:
             return EndRoom(RoomState.RELEASED, RoomReason.POD_GONE, facts.waiting_pods_detail, release=True)
-        case WaitingPods.PLACED if facts.hold in _NOTHING or has_elapsed(facts.placed_since, timeouts.gap_seconds, now):
+        case PodsOfRoom.PLACED if facts.hold in _NOTHING or has_elapsed(facts.placed_since, timeouts.gap_seconds, now):
             # The Reservation shows who took a slot a moment after the pod is on its node.
             if facts.any_taken:
                 return EndRoom(RoomState.TAKEN, RoomReason.POD_PLACED, facts.waiting_pods_detail, release=True)
@@ -193,7 +193,7 @@ def _await_room(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomSte
 
 
 def _await_taking(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
-    if facts.waiting_pods is WaitingPods.NONE:
+    if facts.waiting_pods is PodsOfRoom.NONE:
         claimant = "for the selected pods" if facts.is_selected else "without an owner"
         return EndRoom(RoomState.HELD, message=f"it is held {claimant} until its Reservation ends")
     if has_elapsed(facts.held_since, timeouts.land_seconds, now) and not facts.changes_hands:

@@ -14,7 +14,7 @@ from berth_core import (
 )
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.migration.rooms.memory import RoomMemory
-from berth_descheduler.migration.rooms.next_step import RoomFacts, RoomReservationProgress, WaitingPods
+from berth_descheduler.migration.rooms.next_step import PodsOfRoom, RoomFacts, RoomReservationProgress
 
 _FILLED = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
 
@@ -33,7 +33,7 @@ def observe_room(memory: RoomMemory, observed: ObservedPlan, now: float, gap_sec
     }
     memory.unsettled_since = None if is_settled else _since(memory.unsettled_since, now)
     memory.held_since = _since(memory.held_since, now) if memory.hold is RoomReservationProgress.READY else None
-    memory.placed_since = _since(memory.placed_since, now) if waiting_pods is WaitingPods.PLACED else None
+    memory.placed_since = _since(memory.placed_since, now) if waiting_pods is PodsOfRoom.PLACED else None
     slots = reservation.status.slots if reservation is not None else ()
     return RoomFacts(
         hold=memory.hold,
@@ -104,25 +104,25 @@ def _read_hold(reservation: Reservation) -> tuple[RoomReservationProgress, str]:
     )
 
 
-def _waiting_pods(room: Room, reservation: Reservation | None, observed: ObservedPlan) -> tuple[WaitingPods, str]:
+def _waiting_pods(room: Room, reservation: Reservation | None, observed: ObservedPlan) -> tuple[PodsOfRoom, str]:
     """Return the state of the pods that have no slot yet, with a sentence that names them."""
     if room.is_shape:
-        return WaitingPods.NONE, ""
+        return PodsOfRoom.NONE, ""
     served_uids = {slot.pod_uid for slot in takers(reservation)}
     open_slots = [slot for slot in room.slots if slot.pod_uid not in served_uids]
     pods = {slot.pod_uid: observed.pods.get(slot.pod_uid) for slot in open_slots}
     gone_pods = [slot.pod for slot in open_slots if _is_gone(pods[slot.pod_uid])]
     if gone_pods:
         verb = "is" if len(gone_pods) == 1 else "are"
-        return WaitingPods.GONE, f"{_names(room.namespace, gone_pods)} {verb} gone"
+        return PodsOfRoom.GONE, f"{_names(room.namespace, gone_pods)} {verb} gone"
     placed_pods = [pod for pod in pods.values() if pod is not None and pod.spec.node_name]
     if open_slots and len(placed_pods) == len(open_slots):
         nodes_text = ", ".join(sorted({pod.spec.node_name for pod in placed_pods})[:_PODS_SHOWN])
         return (
-            WaitingPods.PLACED,
+            PodsOfRoom.PLACED,
             f"{_names(room.namespace, [slot.pod for slot in open_slots])} got a place on {nodes_text}",
         )
-    return WaitingPods.WAITING, ""
+    return PodsOfRoom.WAITING, ""
 
 
 def _is_gone(pod: Pod | None) -> bool:

@@ -92,7 +92,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeMark(Mark):
+class AutoscalerMark(Mark):
     """A mark on a node."""
 
     meaning: Meaning = Meaning.KEPT
@@ -102,9 +102,9 @@ class NodeMark(Mark):
 
 def _on_node(
     place: Place, key: str, owner: Owner, meaning: Meaning, value: str | None = None, *, remark: str = ""
-) -> NodeMark:
+) -> AutoscalerMark:
     words = "any" if value is None else f'`"{value}"`'
-    return NodeMark(key, owner, place, f"{words}{remark}", EFFECTS[meaning], meaning, value)
+    return AutoscalerMark(key, owner, place, f"{words}{remark}", EFFECTS[meaning], meaning, value)
 
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -225,7 +225,7 @@ LABELS: Final = (
     _on_node(Place.NODE_LABEL, "type", Owner.VIRTUAL_KUBELET, Meaning.ONE_POD, "virtual-kubelet"),
 )
 
-NOT_INITIALIZED: Final = NodeMark(
+NOT_INITIALIZED: Final = AutoscalerMark(
     KARPENTER_INITIALIZED,
     Owner.KARPENTER,
     Place.NODE_LABEL,

@@ -24,8 +24,8 @@ from berth_descheduler.planner.autoscalers.marks import (
     NODE_GROUPS,
     TAINTS,
     YES,
+    AutoscalerMark,
     Meaning,
-    NodeMark,
 )
 from berth_descheduler.planner.autoscalers.pods import describe_protection
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, disruptions_allowed
@@ -116,7 +116,7 @@ def closing_refusal(node: Node) -> Refusal | None:
     return None
 
 
-def _mark_of(taint: Taint) -> NodeMark | None:
+def _mark_of(taint: Taint) -> AutoscalerMark | None:
     """Return what a taint means to its owner, None for one of others."""
     exact = _TAINTS_BY_KEY.get(taint.key)
     if exact is not None:

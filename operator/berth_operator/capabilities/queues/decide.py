@@ -151,7 +151,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Accepted:
+class _CountedQueues:
     """The queues in amounts, without the guarantees that do not count; and why these do not, by name."""
 
     queues: tuple[Queue, ...]
@@ -162,7 +162,7 @@ class _Accepted:
         return {queue.name: queue.guarantee for queue in self.queues}
 
 
-def _accept(queues: Sequence[GatedQueue], total: ResourceAmounts) -> _Accepted:
+def _accept(queues: Sequence[GatedQueue], total: ResourceAmounts) -> _CountedQueues:
     """Return which guarantees count.
 
     The older of two queues comes first. One that was accepted stays so for as long as it is not changed, also when
@@ -203,7 +203,7 @@ def _accept(queues: Sequence[GatedQueue], total: ResourceAmounts) -> _Accepted:
         replace(accepted_queue, guarantee=_NOTHING) if queue_name in refusals else accepted_queue
         for queue_name, accepted_queue in queues_by_name.items()
     ]
-    return _Accepted(tuple(accepted_queues), refusals)
+    return _CountedQueues(tuple(accepted_queues), refusals)
 
 
 def _was_accepted(queue: GatedQueue) -> bool:
@@ -214,7 +214,7 @@ def _was_accepted(queue: GatedQueue) -> bool:
     )
 
 
-def _read_slots(view: QueueView, accepted: _Accepted, choice: NamespaceChoice) -> dict[str, QueueSlots]:
+def _read_slots(view: QueueView, accepted: _CountedQueues, choice: NamespaceChoice) -> dict[str, QueueSlots]:
     """Return the slots of the queues that hold any, or have some left, by name of the queue."""
     with_slots = {queue_of_slot(reservation) for reservation in view.reservations}
     chosen_queues = [
@@ -400,7 +400,7 @@ class _Outcome:
 
     view: QueueView
     total: ResourceAmounts
-    accepted: _Accepted
+    accepted: _CountedQueues
     choice: NamespaceChoice
     queues: Sequence[Queue]
     """Those that are switched on."""

@@ -7,7 +7,7 @@ from berth_descheduler.capabilities.drain.plugin import NodeDrain
 from berth_descheduler.framework import ClusterView
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins import default_settings, goal_of, on_demand_settings
-from planner.test_marks_on_nodes import EVERY_MARK, SOFT, NodeMark, marked, plan, targets, two_nodes
+from planner.test_marks_on_nodes import EVERY_MARK, SOFT, AutoscalerMark, marked, plan, targets, two_nodes
 from planner.test_marks_on_nodes import test_a_node_with_a_soft_mark_takes_pods_last as takes_pods_last
 from planner.test_platforms import AMD, ARM, moves, web
 from planner_settings import planner_settings
@@ -19,7 +19,7 @@ def draining(*names: str) -> PlannerSettings:
 
 
 @pytest.mark.parametrize("mark", EVERY_MARK.values(), ids=EVERY_MARK)
-def test_a_drain_empties_a_node_with_any_mark(mark: NodeMark) -> None:
+def test_a_drain_empties_a_node_with_any_mark(mark: AutoscalerMark) -> None:
     made = plan(two_nodes(low=marked("low", mark)), draining("low"))
 
     assert targets(made) == ["high"]
@@ -27,7 +27,7 @@ def test_a_drain_empties_a_node_with_any_mark(mark: NodeMark) -> None:
 
 
 @pytest.mark.parametrize("mark", SOFT.values(), ids=SOFT)
-def test_a_node_with_a_soft_mark_takes_pods_of_a_drain_last(mark: NodeMark) -> None:
+def test_a_node_with_a_soft_mark_takes_pods_of_a_drain_last(mark: AutoscalerMark) -> None:
     takes_pods_last(mark, draining("low"))
 
 
