@@ -1,7 +1,4 @@
-"""The access log: a line, an id and metrics for every request.
-
-No header, query or body is ever logged.
-"""
+"""The access log: a line, an id and metrics for every request, never a header, a query or a body."""
 
 import uuid
 from typing import Final
@@ -24,7 +21,7 @@ _UNROUTED: Final = "none"
 _LONGEST_PATH: Final = 200
 _FAILED: Final = 500
 _GONE: Final = 499
-"""Counted for a client that closed the connection before the response, as nginx does."""
+"""The status that counts a client which closed the connection before the response, as in nginx."""
 
 _HEADERS: Final = (
     (b"cache-control", b"no-store"),
@@ -35,7 +32,7 @@ _POLICY: Final = (b"content-security-policy", b"default-src 'none'; frame-ancest
 
 
 class RequestMetrics:
-    """Counts requests; one for each registry."""
+    """Counts requests; there is one for each registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -63,10 +60,10 @@ class RequestMetrics:
 class AccessLog:
     """The outermost ASGI application: every exception becomes a response."""
 
-    def __init__(self, app: ASGIApp, clock: Clock, numbers: RequestMetrics) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock, request_metrics: RequestMetrics) -> None:
         self._app = app
         self._clock = clock
-        self._numbers = numbers
+        self._request_metrics = request_metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; there are no other kinds of connection."""
@@ -77,7 +74,7 @@ class AccessLog:
         begun_at = self._clock.monotonic()
         status = _GONE
 
-        async def noted(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = int(message["status"])
@@ -85,17 +82,17 @@ class AccessLog:
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, send_noted)
         except Exception as error:  # noqa: BLE001 - the boundary: whatever failed, the caller gets a problem
             _LOG.error(telemetry.REQUEST_FAILED, exc_info=error, **{telemetry.KEY_REQUEST: request_id})
             if status == _GONE:
-                await send_problem(scope, noted, ProblemError(ProblemKind.INTERNAL, FAILED))
+                await send_problem(scope, send_noted, ProblemError(ProblemKind.INTERNAL, FAILED))
         finally:
             self._note(scope, status, self._clock.monotonic() - begun_at)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", _UNROUTED)
-        self._numbers.answered(scope["method"], route, status, seconds)
+        self._request_metrics.answered(scope["method"], route, status, seconds)
         context: RequestContext | None = scope["state"].get("context")
         log = _LOG.warning if status >= _FAILED else _LOG.info
         log(

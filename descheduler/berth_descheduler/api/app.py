@@ -47,8 +47,8 @@ class Application:
         self._capacity = FragmentationQueries(client, clock, settings)
         self._feeds = PlanFeeds(client, settings)
         client_within_limit = client.within(settings.times.call_seconds)
-        kind = LocalAuthority if settings.local_token else Authority
-        authority = kind(client_within_limit, clock, self._workers, settings)
+        authority_class = LocalAuthority if settings.local_token else Authority
+        authority = authority_class(client_within_limit, clock, self._workers, settings)
         api = ApiContext(
             client_within_limit,
             clock,
@@ -60,12 +60,12 @@ class Application:
             history or CapacityHistory(),
         )
         admission = Admission(clock, settings.limits, settings.times)
-        numbers = RequestMetrics(registry)
-        numbers.watch(admission)
+        request_metrics = RequestMetrics(registry)
+        request_metrics.watch(admission)
         self.paths = build_paths(api)
         self.paths.include_router(build_page_routes(switched_on=settings.ui))
         guarded: ASGIApp = RequestGuard(self.paths, authority, admission, settings)
-        self.asgi: ASGIApp = AccessLog(HostGuard(guarded) if settings.local_token else guarded, clock, numbers)
+        self.asgi: ASGIApp = AccessLog(HostGuard(guarded) if settings.local_token else guarded, clock, request_metrics)
 
     def end_streams(self) -> None:
         """End all streams and start no new ones."""
@@ -81,8 +81,8 @@ def build_paths(api: ApiContext) -> FastAPI:
     """Return all paths, with the OpenAPI description and its page."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(build_routes(api))
-    described = describe(app)
-    as_json, as_page = msgspec.json.encode(described), render_page(described).encode()
+    api_description = describe(app)
+    as_json, as_page = msgspec.json.encode(api_description), render_page(api_description).encode()
 
     @app.get(DESCRIPTION_PATH, include_in_schema=False)
     async def description() -> Response:

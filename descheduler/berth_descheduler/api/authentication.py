@@ -1,6 +1,6 @@
 """Who sends a request, and what they may do.
 
-The API server says both, and its answers are cached for seconds. A token is never stored, logged or repeated.
+The API server answers both, and its answers are cached for seconds. A token is never stored, logged or repeated.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _HOW: Final = 'expected the header "Authorization: Bearer TOKEN" with a token th
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The result of a review; `subject` is that of a valid token."""
+    """The result of a review; `subject` is set for a valid token."""
 
     good: bool
     subject: Subject | None = None
@@ -66,14 +66,14 @@ class Authority:
             subject = self.review_subject(token)
             return _Answer(good=subject is not None, subject=subject)
 
-        answer = await self._subjects.answer(digest, self._asking(review), self._seconds)
+        answer = await self._subjects.answer(digest, self._denying_on_failure(review), self._seconds)
         self._note(digest, known=answer.subject is not None)
         if answer.subject is None:
             raise _unauthenticated("the cluster does not know this token for this service, or it has expired")
         return answer.subject
 
     def review_subject(self, token: str) -> Subject | None:
-        """Return whose a token is, None for a token of no caller; raises a `KubeError`. It runs in a worker."""
+        """Return whose token this is, None for one of no caller; raises a `KubeError`. It runs in a worker."""
         return review_token(self._client, token, self._audiences)
 
     def review_right(self, subject: Subject, access: Access) -> bool:
@@ -84,7 +84,7 @@ class Authority:
         return hmac.digest(self._secret, token.encode(), hashlib.sha256)
 
     def _note(self, digest: bytes, *, known: bool) -> None:
-        """Keep accepted tokens apart from the many that anyone may make up."""
+        """Remember accepted tokens, apart from the many tokens that anyone may make up."""
         self._callers.pop(digest, None)
         if known:
             self._callers[digest] = None
@@ -97,12 +97,12 @@ class Authority:
         def review() -> _Answer:
             return _Answer(good=self.review_right(subject, access))
 
-        answer = await self._rights.answer((subject, access), self._asking(review), self._seconds)
+        answer = await self._rights.answer((subject, access), self._denying_on_failure(review), self._seconds)
         if not answer.good:
             raise ProblemError(ProblemKind.FORBIDDEN, f"{subject.user} has no right to {access}, which this needs")
 
-    def _asking(self, review: Callable[[], _Answer]) -> Callable[[], Awaitable[_Answer]]:
-        """Return a review that denies when the API server does not answer."""
+    def _denying_on_failure(self, review: Callable[[], _Answer]) -> Callable[[], Awaitable[_Answer]]:
+        """Return a review that raises `ProblemError` where the API server does not answer."""
 
         async def ask() -> _Answer:
             try:

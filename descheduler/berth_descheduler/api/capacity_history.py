@@ -1,4 +1,4 @@
-"""What the service has measured of the cluster's capacity since its start, for those who look at it over time."""
+"""The measurements of the cluster's capacity since the start of the service, for a view over time."""
 
 import threading
 from collections import deque
@@ -9,7 +9,7 @@ from berth_descheduler.planner import CapacityReport
 from berth_descheduler.report import CapacityPoint, describe_point
 
 _KEPT: Final = 288
-"""A day of measurements every five minutes, the default."""
+"""A day of measurements at the default interval of five minutes."""
 
 
 class CapacityHistory:
@@ -20,7 +20,7 @@ class CapacityHistory:
         self._lock = threading.Lock()
 
     def keep(self, report: CapacityReport, measured_at: datetime) -> None:
-        """Add a measurement; the oldest of too many is forgotten."""
+        """Add a measurement, and forget the oldest if there are too many."""
         with self._lock:
             self._points.append(describe_point(report, measured_at))
 

@@ -49,7 +49,7 @@ class TtlCache(Generic[K, V]):
         self._asked: dict[K, asyncio.Task[V]] = {}
 
     async def answer(self, key: K, ask: Callable[[], Awaitable[V]], seconds: Callable[[V], float]) -> V:
-        """Return the cached answer, or ask and cache it for `seconds(answer)`.
+        """Return the cached answer, or ask and cache the answer for `seconds(answer)`.
 
         Callers that ask for the same key meanwhile wait for the same answer; a failure is not cached.
         """
@@ -62,6 +62,7 @@ class TtlCache(Generic[K, V]):
             answer_task = asyncio.ensure_future(self._find(key, ask, seconds))
             self._asked[key] = answer_task
             answer_task.add_done_callback(lambda finished_task: self._asked_is_over(key, finished_task))
+        # One caller that is cancelled must not cancel the answer of the others.
         return await asyncio.shield(answer_task)
 
     async def _find(self, key: K, ask: Callable[[], Awaitable[V]], seconds: Callable[[V], float]) -> V:

@@ -1,4 +1,4 @@
-"""Reading of JSON bodies, of which there is only one reading.
+"""Accepts only JSON bodies that every parser reads the same.
 
 What two parsers read differently could be approved by one and carried out by another: a key that comes twice, another
 encoding than UTF-8, and numbers that JSON does not have. RFC 8259 leaves all three to the parser.

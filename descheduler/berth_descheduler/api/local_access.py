@@ -1,7 +1,7 @@
-"""One person's own service on their own machine: a token for this run, and hosts that only this machine has.
+"""Access to a person's own service on their own machine: a token for this run, and this machine's own host names.
 
-What is read is read with the person's own kubeconfig, so the API server alone says what they may do. Any page of the
-web can send a browser to an address of loopback; a name that resolves to it (DNS rebinding) shows in the Host.
+Everything is read with the person's own kubeconfig, so the API server alone says what they may do. Any page of the web
+can send a browser to a loopback address; a name that resolves to it (DNS rebinding) shows in the Host.
 """
 
 import hmac
@@ -20,7 +20,7 @@ _HOSTS = ("127.0.0.1", "localhost")
 
 
 class LocalAuthority(Authority):
-    """Knows one token; who has it is whom the kubeconfig names."""
+    """Knows one token; whoever sends it is the user of the kubeconfig."""
 
     def __init__(self, client: KubeClient, clock: Clock, workers: Workers, settings: RestSettings) -> None:
         super().__init__(client, clock, workers, settings)
@@ -36,10 +36,7 @@ class LocalAuthority(Authority):
 
 
 class HostGuard:
-    """An ASGI application that passes on requests whose Host is a name of this machine and whose Origin is its own.
-
-    A request without an Origin is passed on, too.
-    """
+    """An ASGI application that passes on requests whose Host is this machine and whose Origin, if any, is its own."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""The secret from which the names of plans with an Idempotency-Key follow.
+"""The secret from which the names of plans with an Idempotency-Key are derived.
 
-All replicas have the same one, without a right to any Secret: it follows from the key of the certificate. It is another
-one once that key is replaced.
+All replicas have the same one, without a right to any Secret, as it is derived from the certificate's key. It changes
+when that key is replaced.
 """
 
 import hashlib

@@ -49,7 +49,7 @@ _UNBOUND: Final = "The request does not say which version of the plan it is abou
 
 def answers(
     document: type,
-    said: str,
+    text: str,
     *,
     media_type: str = "application/json",
     missing: bool = True,
@@ -61,11 +61,13 @@ def answers(
 ) -> dict[str, Any]:
     """Return FastAPI's arguments for a path that answers a document or a problem."""
     schema = {"$ref": f"{_SCHEMAS}{document.__name__}"}
-    good: dict[str, Any] = {"description": said, "content": {media_type: {"schema": schema}}}
+    success: dict[str, Any] = {"description": text, "content": {media_type: {"schema": schema}}}
     if location:
-        good["headers"] = {"Location": {"description": "The plan's path.", "schema": {"type": "string"}}}
+        success["headers"] = {"Location": {"description": "The plan's path.", "schema": {"type": "string"}}}
     if version:
-        good["headers"] = {"ETag": {"description": "The plan's version, for If-Match.", "schema": {"type": "string"}}}
+        success["headers"] = {
+            "ETag": {"description": "The plan's version, for If-Match.", "schema": {"type": "string"}}
+        }
     status = HTTPStatus.ACCEPTED if location or conflict else HTTPStatus.OK
     problems = {
         **_PROBLEMS,
@@ -73,7 +75,7 @@ def answers(
         **({HTTPStatus.CONFLICT: _CONFLICT} if conflict else {}),
         **({HTTPStatus.PRECONDITION_REQUIRED: _UNBOUND} if bound else {}),
     }
-    responses: dict[int | str, dict[str, Any]] = {int(status): good}
+    responses: dict[int | str, dict[str, Any]] = {int(status): success}
     responses |= {int(code): _problem(code, text) for code, text in sorted(problems.items())}
     if nothing:
         responses[int(HTTPStatus.NO_CONTENT)] = {"description": "All events were read, and there will be no more."}
@@ -124,9 +126,9 @@ def _add_example(operation: dict[str, Any], example: Mapping[str, Any]) -> None:
         content["example"] = example["answer"]
 
 
-def _problem(status: HTTPStatus, said: str) -> dict[str, Any]:
+def _problem(status: HTTPStatus, text: str) -> dict[str, Any]:
     content = {MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}}
-    described: dict[str, Any] = {"description": said, "content": content}
+    described: dict[str, Any] = {"description": text, "content": content}
     if status in _WITH_RETRY:
         described["headers"] = _RETRY
     if status is HTTPStatus.UNAUTHORIZED:
@@ -194,7 +196,7 @@ def _operations(description: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _written(example: Mapping[str, Any]) -> dict[str, str]:
-    """Return a request and its answer as they are sent, texts as such and documents as JSON in lines."""
+    """Return a request and its answer as they are sent: texts as they are, documents as indented JSON."""
     body, answer = example.get("body"), example["answer"]
     lines = [example["request"], "Authorization: Bearer TOKEN"]
     if body is not None:

@@ -1,4 +1,4 @@
-"""Parameters of requests: names, shapes, keys, and what a filter takes."""
+"""Parameters of requests: names, shapes, keys and filters."""
 
 import re
 from typing import Annotated, Any, Final
@@ -40,7 +40,7 @@ _SHAPE_EXPECTED: Final = "amounts of different resources such as cpu=4,memory=8G
 KEY_PATTERN: Final = r"^[!-~]{1,200}$"
 ENTITY_TAG_PATTERN: Final = r'^(W/)?("[0-9A-Za-z._-]{1,100}"|[0-9A-Za-z._-]{1,100})$'
 POSITION_PATTERN: Final = r"^[0-9TZ:.-]{0,40}/[a-z0-9.-]{1,253}$"
-"""Of a plan in a list: when it was created, and its name."""
+"""The position of a plan in a list: its time of creation, and its name."""
 
 PlanName = Annotated[
     str, Path(max_length=LONGEST_NAME, pattern=NAME_PATTERN, description="The plan's name.", examples=["plan-1"])
@@ -122,7 +122,7 @@ LastEventId = Annotated[
 def read_version(tag: str | None, version: str) -> str:
     """Return the version that the header If-Match and a body name, "" if neither does; raises `ProblemError`.
 
-    Proxies that compress answers mark a tag as weak; the version is the same.
+    A tag may be marked as weak by a proxy that compresses answers; the version is the same.
     """
     tagged_version = (tag or "").removeprefix("W/").strip('"')
     if version and tagged_version and version != tagged_version:

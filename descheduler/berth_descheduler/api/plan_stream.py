@@ -56,7 +56,7 @@ def deletion(plan: MigrationPlan) -> PlanEvent:
 
 
 def events_between(before: MigrationPlan, after: MigrationPlan) -> tuple[PlanEvent, ...]:
-    """Return the changes that readers see, moves first, then the plan."""
+    """Return the events of what changed between two states: moves first, then the plan."""
     if before.spec.moves != after.spec.moves:
         return (whole_plan(after),)
     return tuple(_numbered(list(_changes(before, after)), after.metadata.resource_version))
@@ -91,7 +91,7 @@ class PlanFeed:
         self._events: deque[PlanEvent] = deque(maxlen=events_kept)
         self._event_count = 0
         self._versions: OrderedDict[str, int] = OrderedDict()
-        """The position after each version of the plan, also of those without an event."""
+        """The position after each version of the plan, including versions without an event."""
         self._versions_kept = events_kept
         self.readers = 0
         self.plan: MigrationPlan | None = None
@@ -158,16 +158,16 @@ class PlanFeed:
 
     # --- the watch, in a thread --------------------------------------------------------------------------------------
 
-    def _post(self, found: WatchItem[MigrationPlan] | BerthError) -> None:
+    def _post(self, item: WatchItem[MigrationPlan] | BerthError) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._handle, found)
+            self._loop.call_soon_threadsafe(self._handle, item)
         except RuntimeError:  # the loop has ended
             self._informer.stop()
 
     # --- the event loop ----------------------------------------------------------------------------------------------
 
-    def _handle(self, found: WatchItem[MigrationPlan] | BerthError) -> None:
-        match found:
+    def _handle(self, item: WatchItem[MigrationPlan] | BerthError) -> None:
+        match item:
             case Listed(items=items):
                 self._update(items[0] if items else None)
             case Changed(item=plan):
@@ -177,8 +177,8 @@ class PlanFeed:
             case Bookmark():
                 return
             case BerthError():
-                _LOG.warning(telemetry.FEED_FAILED, **{telemetry.KEY_PLAN: self._name, telemetry.KEY_ERROR: str(found)})
-                self.error = found
+                _LOG.warning(telemetry.FEED_FAILED, **{telemetry.KEY_PLAN: self._name, telemetry.KEY_ERROR: str(item)})
+                self.error = item
         self._first_look.set()
         self.wake()
 
@@ -323,7 +323,7 @@ async def _refusal(context: StreamContext) -> bytes | None:
 
 
 async def _wait_for(changed: asyncio.Event, seconds: float) -> None:
-    """Wait for a change, at most so many seconds."""
+    """Wait for a change, at most for these seconds."""
     try:
         await asyncio.wait_for(changed.wait(), max(0.0, seconds))
     except TimeoutError:

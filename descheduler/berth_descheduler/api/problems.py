@@ -201,7 +201,7 @@ _BY_CLASS: Final[Mapping[type[KubeError], ProblemKind]] = {
     AlreadyExistsError: ProblemKind.CONFLICT,
     InvalidObjectError: ProblemKind.CONFLICT,
 }
-"""What the API server refuses of our writes, it refuses because of the object's state."""
+"""Our writes are well formed, so the API server refuses one only because of the object's state."""
 
 
 # --- what FastAPI finds -----------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ _PLANS_PER_PAGE: Final = 20
 def read_plans(
     client: KubeClient, *, policy: str | None, phase: PlanPhase | None, limit: int, before: str | None = None
 ) -> PlanList:
-    """Return the newest plans, of a policy and in a phase if given; `before` is the `continue` of an earlier answer."""
+    """Return the newest plans, of a policy and in a phase if given; `before` is an earlier answer's `continue`."""
     last_position = None if before is None else tuple(before.split("/"))
     plan_heads = client.list(MIGRATION_PLANS, type=PlanHead, page_size=_PLANS_PER_PAGE).items
     matching = [head for head in plan_heads if policy in (None, head.spec.policy) and phase in (None, head.phase)]
@@ -52,7 +52,7 @@ def read_plans(
 
 
 def _position(head: PlanHead) -> tuple[str, str]:
-    """Return a plan's place in the list, which stays whatever is added and deleted."""
+    """Return a plan's place in the list, which stays the same whatever is added and deleted."""
     return head.metadata.creation_timestamp or "", head.metadata.name
 
 
@@ -90,7 +90,7 @@ def describe_fragmentation(measured: Measurement, shapes: tuple[CapacityShape, .
 
 @dataclass(frozen=True)
 class MeasuredQueues:
-    """What is guaranteed, as it was measured at one time."""
+    """The guarantees of queues as they were measured at one time."""
 
     queues: tuple[QueueCapacity, ...]
     unread: frozenset[SnapshotKind]
@@ -98,8 +98,8 @@ class MeasuredQueues:
 
 
 def measure_guarantees(measured: Measurement) -> MeasuredQueues:
-    read = measured.snapshot
-    return MeasuredQueues(measure_queues(read), frozenset(read.unread), measured.at)
+    snapshot = measured.snapshot
+    return MeasuredQueues(measure_queues(snapshot), frozenset(snapshot.unread), measured.at)
 
 
 _ANSWERS: Final = 64

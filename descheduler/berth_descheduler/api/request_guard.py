@@ -44,13 +44,13 @@ class RequestGuard:
         started = False
         request_body = _RequestBody(receive)
 
-        async def noted(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)
 
         try:
-            await self._pass(scope, request_body, noted)
+            await self._pass(scope, request_body, send_noted)
         except _GoneError:
             return
         except (ProblemError, TimeoutError) as error:
@@ -91,8 +91,8 @@ class RequestGuard:
     ) -> None:
         """Answer a request within the limits of its caller.
 
-        It takes a place among all only once its caller may do this and its body is there: a caller without a right, or
-        one that sends slowly, holds none.
+        It takes one of all places only once its caller is known to have the right and its body has come: neither a
+        caller without the right nor one that sends slowly holds a place.
         """
         async with asyncio.timeout(self._times.request_seconds) as deadline:
             with self._admission.visit() as ticket:
@@ -118,7 +118,7 @@ class RequestGuard:
         return body
 
     async def _read_in_time(self, receive: "_RequestBody") -> bytes:
-        """Return the body, all of which comes in time and no slower than the least rate; raises `ProblemError`."""
+        """Return the body; raises `ProblemError` if it comes too late or slower than the least rate."""
         begun_at = asyncio.get_running_loop().time()
         rate = self._limits.body_bytes_per_second
         end = begun_at + self._times.body_seconds
@@ -140,7 +140,7 @@ class RequestGuard:
         return ProblemError(ProblemKind.TIMED_OUT, f"there was no answer within {self._times.request_seconds:g} s")
 
     async def _refuse(self, scope: Scope, request_body: "_RequestBody", send: Send, problem: ProblemError) -> None:
-        """Answer with a problem, after reading a body whose sender would not listen yet."""
+        """Answer with a problem, after the body of a sender that would not read the answer before."""
         is_whole = request_body.whole or not has_body(scope)
         if not is_whole and problem.kind is not ProblemKind.TOO_SLOW:
             is_whole = await _drained(scope, request_body, self._limits.drained_bytes)
@@ -161,7 +161,7 @@ class _RequestBody:
 
 
 def require_modest(scope: Scope, limits: RestLimits) -> None:
-    """Raise `ProblemError` if path, query, headers or announced body are too large."""
+    """Raise `ProblemError` if path, query, headers or the announced body are too large."""
     target = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"])
     if target > limits.target_bytes:
         text = f"path and query have {target} bytes; expected at most {limits.target_bytes}"
@@ -230,35 +230,35 @@ def _announced_bytes(scope: Scope) -> int:
     return next((int(value) for value in header_values(scope, b"content-length") if value.isdecimal()), 0)
 
 
-def _take_in(message: Message, body: bytearray, most: int) -> bool:
-    """Add a part to a body and return whether it is the last one; raises `ProblemError` if there is too much."""
+def _take_in(message: Message, body: bytearray, max_bytes: int) -> bool:
+    """Add a part to a body, and return whether it is the last; raises `ProblemError` if the body is too large."""
     if message["type"] != "http.request":
         raise _GoneError
     body += message.get("body", b"")
-    if len(body) > most:
-        raise _too_large(most, "more")
+    if len(body) > max_bytes:
+        raise _too_large(max_bytes, "more")
     return not message.get("more_body", False)
 
 
 def _require_peer(scope: Scope) -> None:
-    """Leave a request whose connection has made room for another one while it waited."""
+    """Give up a request whose connection was closed in favour of another one while it waited."""
     if scope["state"].get(GONE, False):
         raise _GoneError
 
 
-def _too_large(most: int, length: str) -> ProblemError:
-    text = f"the body has {length}; expected at most {most} bytes"
-    return ProblemError(ProblemKind.TOO_LARGE, text, faults=[fault("body", None, f"at most {most} bytes")])
+def _too_large(max_bytes: int, length: str) -> ProblemError:
+    text = f"the body has {length}; expected at most {max_bytes} bytes"
+    return ProblemError(ProblemKind.TOO_LARGE, text, faults=[fault("body", None, f"at most {max_bytes} bytes")])
 
 
-async def _drained(scope: Scope, receive: _RequestBody, most: int) -> bool:
+async def _drained(scope: Scope, receive: _RequestBody, max_bytes: int) -> bool:
     """Read the rest of a body and return whether it ended in time."""
     if header_values(scope, b"expect"):  # the sender waits for 100 Continue
         return False
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):
             body = bytearray()
-            while not _take_in(await receive(), body, most):
+            while not _take_in(await receive(), body, max_bytes):
                 pass
     except (TimeoutError, ProblemError, _GoneError):
         return False
@@ -267,13 +267,13 @@ async def _drained(scope: Scope, receive: _RequestBody, most: int) -> bool:
 
 def _replayed(body: bytes, receive: _RequestBody) -> Receive:
     """Return a `receive` that gives the body already read, then what follows it."""
-    given = False
+    is_replayed = False
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        nonlocal is_replayed
+        if is_replayed:
             return await receive()
-        given = True
+        is_replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay

@@ -1,7 +1,7 @@
-"""What the head of a request may not have, although the HTTP library takes it.
+"""Refuses request heads that HTTP programs read differently, although the HTTP library takes them.
 
-A proxy in front and this service have to agree on where a request ends. What programs read differently, lines that end
-without a carriage return, headers that go on in the next line, and lengths that are given twice, is refused.
+A proxy in front and this service have to agree on where a request ends. So no line may end without a carriage return,
+no header may go on in the next line, and no length may be given twice.
 """
 
 import re

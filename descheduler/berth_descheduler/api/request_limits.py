@@ -1,4 +1,4 @@
-"""How much is asked at once: limits on requests and streams, and on their rate."""
+"""Limits on how many requests and streams there are at once, and on their rate."""
 
 import asyncio
 import re
@@ -19,18 +19,19 @@ _SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):[^:]+")
 def caller_of(user: str) -> str:
     """Return the name under which a user's requests are counted.
 
-    Who may make one ServiceAccount in a namespace may make many: they count as one, under the name of their group.
+    Whoever may create one ServiceAccount in a namespace may create many: they count as one, under the name of their
+    group.
     """
     match = _SERVICE_ACCOUNT.fullmatch(user)
     return user if match is None else f"system:serviceaccounts:{match[1]}"
 
 
 class _ConcurrencyLimit:
-    """Bounds what is open at once, in all and per caller."""
+    """Bounds how many are open at once, in all and per caller."""
 
-    def __init__(self, what: str, most: int, per_caller: int, retry_seconds: float) -> None:
-        self._what = what
-        self._most = most
+    def __init__(self, subject: str, max_open: int, per_caller: int, retry_seconds: float) -> None:
+        self._subject = subject
+        self._max_open = max_open
         self._per_caller = per_caller
         self._retry_seconds = retry_seconds
         self._taken: Counter[str] = Counter()
@@ -38,14 +39,14 @@ class _ConcurrencyLimit:
 
     def enter(self) -> None:
         """Count one whose caller is not known yet; raises `ProblemError` at the limit."""
-        if self.open >= self._most:
-            raise overloaded(f"{self._most} {self._what} are open, which is the most", self._retry_seconds)
+        if self.open >= self._max_open:
+            raise overloaded(f"{self._max_open} {self._subject} are open, which is the most", self._retry_seconds)
         self.open += 1
 
     def name(self, caller: str) -> None:
         """Count one for a caller; raises `ProblemError` at the limit."""
         if self._taken[caller] >= self._per_caller:
-            text = f"{caller} has {self._per_caller} {self._what} open, which is the most for one caller"
+            text = f"{caller} has {self._per_caller} {self._subject} open, which is the most for one caller"
             raise too_many(text, self._retry_seconds)
         self._taken[caller] += 1
 
@@ -69,7 +70,7 @@ class _Queue:
 
 
 class _UnauthenticatedRequests:
-    """Bounds requests without authentication, which could crowd out the others.
+    """Bounds requests without authentication, so that they do not crowd out the others.
 
     A peer with many of them delays only itself while there are places for others.
     """
@@ -97,14 +98,14 @@ class _UnauthenticatedRequests:
             if not peer_queue.length:
                 del self._queues[peer]
 
-    async def _wait(self, line: _Queue) -> None:
+    async def _wait(self, peer_queue: _Queue) -> None:
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await line.places.acquire()
+                await peer_queue.places.acquire()
                 try:
                     await self._all.acquire()
                 except BaseException:
-                    line.places.release()
+                    peer_queue.places.release()
                     raise
         except TimeoutError as error:
             text = f"too many requests of unknown callers came before this one, for more than {self._wait_seconds:g} s"
@@ -157,7 +158,7 @@ class Admission:
 
     @contextmanager
     def visit(self) -> Iterator["Ticket"]:
-        """Count a request for its caller and, once it can be worked on, among all; nothing of it yet."""
+        """Yield a ticket that counts nothing yet; the request is counted for its caller and among all as it goes on."""
         ticket = Ticket(self._requests, self._streams, self._bucket)
         try:
             yield ticket

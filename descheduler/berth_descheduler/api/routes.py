@@ -69,11 +69,11 @@ T = TypeVar("T")
 
 _PLANS_SHOWN: Final = 100
 _WITHOUT_BODY: Final = ApprovalRequest()
-"""Of an approval whose header says what was looked at."""
+"""The body of an approval whose header names the version that was looked at."""
 
 
 def build_routes(api: ApiContext) -> APIRouter:
-    # An operation is called as its function is, which generated clients call it, too.
+    # An operation has the name of its function, by which generated clients call it.
     router = APIRouter(prefix="/v1", generate_unique_id_function=lambda route: route.name)
     _add_runs(router, api)
     for paths in capability_paths():
@@ -204,7 +204,7 @@ async def _decide(
     *,
     required: LookedAt | None = None,
 ) -> Response:
-    """Answer a decision; raises `ProblemError` where it says of no plan that it was looked at and has to."""
+    """Answer a decision; raises `ProblemError` where `required` names neither a version nor a uid."""
     refuse_unknown(dict(request.query_params), set())
     subject = await api.admit(request, Access("patch", MIGRATION_PLANS, name))
     if required == LookedAt():
@@ -242,14 +242,16 @@ def _add_events(router: APIRouter, api: ApiContext) -> None:
             if feed.over and last_id == feed.plan.metadata.resource_version:
                 return Response(status_code=HTTPStatus.NO_CONTENT)
             context.become_stream()
-            stream = StreamContext(api.feeds, api.clock, api.settings.times, _asking_again(api, context, access_needed))
+            stream = StreamContext(
+                api.feeds, api.clock, api.settings.times, _review_of_right(api, context, access_needed)
+            )
             cleanup = stack.pop_all()
             return EventStream(stream_events(feed, last_id or "", stream), cleanup.close)
         raise AssertionError("the stack passes every error on")
 
 
-def _asking_again(api: ApiContext, context: RequestContext, needed: Access) -> Callable[[], Awaitable[None]]:
-    """Return a check whether the reader still has the right."""
+def _review_of_right(api: ApiContext, context: RequestContext, needed: Access) -> Callable[[], Awaitable[None]]:
+    """Return a check that raises `ProblemError` once the reader has lost the right."""
 
     async def ask() -> None:
         subject = await api.authority.identify(context.authorization)

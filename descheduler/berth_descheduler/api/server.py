@@ -55,7 +55,7 @@ class Certificate:
             raise _unusable(certificate, key, error) from error
 
     async def look(self) -> None:
-        """Reload changed files; a bad pair is logged, and the old one stays."""
+        """Reload changed files; a bad pair is logged, and the old one stays in use."""
         try:
             stamps = self._stamps()
             if stamps == self._seen:
@@ -134,10 +134,10 @@ class TimeoutProtocol(H11Protocol):
         self._idle_since = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the request timer; beyond a limit, refuse the connection that has waited longest.
+        """Start the request timer; beyond a limit, refuse the connection that has been idle for longest.
 
-        One whose caller is not known yet waits like one that has asked nothing: otherwise callers without a token would
-        close the interface to all newcomers.
+        A connection whose caller is not known yet counts as idle: otherwise callers without a token would close the
+        interface to all newcomers.
         """
         super().connection_made(transport)
         if self.client is not None:
@@ -168,7 +168,7 @@ class TimeoutProtocol(H11Protocol):
 
     @property
     def is_working(self) -> bool:
-        """Return whether a request is being answered, or waits for it."""
+        """Return whether a request is being answered or waits to be."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
@@ -204,7 +204,7 @@ class TimeoutProtocol(H11Protocol):
         return self.client[0] if self.client else ""
 
     def handle_events(self) -> None:
-        """Handle what was received, unless the head of the next request could be read in two ways."""
+        """Handle what was received, unless programs could read the next request's head in two ways."""
         if self.conn.their_state is h11.IDLE and (fault := fault_in_head(bytes(self.conn.trailing_data[0]))):
             self.send_400_response(fault)
             return
@@ -224,7 +224,7 @@ class TimeoutProtocol(H11Protocol):
             self._abort_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers; a request that still waits to be looked at is not looked at any more."""
+        """Stop the timers, and mark the request as gone, so that one that still waits is not answered."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None:
             cycle.scope["state"][GONE] = True
@@ -316,7 +316,7 @@ _JOIN_SECONDS: Final = 5.0
 
 
 class ClosingServer(uvicorn.Server):
-    """Leaves no connection open when it has ended, also none that was accepted while it began to end."""
+    """Leaves no connection open when it has ended, not even one that was accepted while it ended."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -497,9 +497,9 @@ def serve_rest(
     kubeconfig: str | None,
     context: str | None,
 ) -> ExitStack:
-    """Start the server, if there is one, and return its context.
+    """Start the server, if there are settings for one, and return its context.
 
-    Its connections to the API server are its own, so that busy callers do not slow down the service.
+    It has its own connections to the API server, so that busy callers do not slow down the service.
     """
     stack = ExitStack()
     if settings is None:

@@ -16,7 +16,7 @@ class RestLimits:
     """The largest body of a request."""
 
     body_bytes_per_second: int = 4 * 1024
-    """How fast a body comes at least, on average and after `body_grace_seconds`."""
+    """The least average rate of a body, after `body_grace_seconds`."""
 
     drained_bytes: int = 1024 * 1024
     """How much of a body that is too large is read and dropped, so that its sender reads the answer."""
@@ -134,7 +134,7 @@ class RestSettings:
 
     host: str = "127.0.0.1"
     port: int = 0
-    """0 takes a free one."""
+    """0 takes a free port."""
 
     certificate: Path | None = None
     """PEM file of the certificate and its chain; None: plain HTTP, on a loopback address only."""
@@ -146,7 +146,7 @@ class RestSettings:
     """Berth's own."""
 
     audiences: tuple[str, ...] = ()
-    """Accepted audiences of tokens, any one is enough; none: the API server's own."""
+    """Audiences of which a token must have one; (): the API server's own."""
 
     ui: bool = False
     """Whether `/ui` serves the page for people; what it shows it asks for with the token of its reader."""

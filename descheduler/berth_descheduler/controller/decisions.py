@@ -36,7 +36,7 @@ _TRUE: Final = "True"
 
 @dataclass(frozen=True, slots=True)
 class ParsedPolicy:
-    """A policy, with its run or what is wrong with it."""
+    """A policy with its run, or with what is wrong with it."""
 
     policy: DeschedulerPolicy
     run: PolicyRun | PolicyError
@@ -52,7 +52,7 @@ class ParsedPolicy:
 
     @property
     def schedule(self) -> Schedule | None:
-        """Return when it runs by itself now, None if it does not."""
+        """Return the schedule by which it runs now, None if it does not run by itself."""
         if isinstance(self.run, PolicyError) or self.policy.spec.suspend:
             return None
         return self.run.schedule
@@ -121,14 +121,14 @@ def choose_task(
 
 
 def may_go_on(plan: MigrationPlan) -> bool:
-    """Return whether a plan was begun, as the object that it is."""
+    """Return whether a plan was begun, and still is the same object."""
     return plan.phase is PlanPhase.RUNNING and not plan.came_back
 
 
 def may_begin(plan: MigrationPlan, now: datetime) -> bool:
-    """Return whether a plan that was not made by hand waits only for its turn."""
-    open_ = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED} and _is_current(plan, now)
-    return open_ and plan.spec.mode is not None and plan.spec.approved and not plan.spec.aborted
+    """Return whether a plan of the service waits only for its turn."""
+    is_filled = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED} and _is_current(plan, now)
+    return is_filled and plan.spec.mode is not None and plan.spec.approved and not plan.spec.aborted
 
 
 def may_be_filled(plan: MigrationPlan, now: datetime) -> bool:
@@ -149,10 +149,7 @@ def _is_late(plan: MigrationPlan, now: datetime) -> bool:
 
 
 def read_due(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime) -> Timing | None:
-    """Return when a policy runs.
-
-    None if it does not run by itself. Nothing is due while a plan of it is open.
-    """
+    """Return when a policy runs, None if it does not run by itself; nothing is due while a plan of it is open."""
     schedule = known.schedule
     if schedule is None:
         return None
@@ -178,10 +175,7 @@ def unreadable_plans(plans: Iterable[MigrationPlan]) -> tuple[MigrationPlan, ...
 
 
 def was_made(policy: DeschedulerPolicy, scheduled: datetime, plans: Iterable[MigrationPlan]) -> bool:
-    """Return whether a plan exists for a scheduled time.
-
-    The run that made it could not note it on the policy.
-    """
+    """Return whether a plan exists for a scheduled time whose run could not note that on the policy."""
     time = format_timestamp(scheduled)
     return any(is_scheduled_plan(plan.metadata.name, policy.metadata.uid, time) for plan in plans)
 
@@ -211,8 +205,8 @@ def plans_to_end(
 ) -> tuple[PlanTermination, ...]:
     """Return the plans of policies to end without being begun.
 
-    Those that can never be carried out have Failed; those that were aborted, came back from a backup, did not begin in
-    time, or are of no valid policy, are Aborted. A plan that came back does not go on, either.
+    A plan that can never be carried out becomes Failed; one that was aborted, came back from a backup, did not begin in
+    time, or is of no valid policy, becomes Aborted. A plan that came back ends even if it was begun.
     """
     plans = tuple(plans)
     begun_elsewhere = (plan for plan in plans if plan.phase is PlanPhase.RUNNING and plan.came_back)
@@ -235,7 +229,7 @@ def is_unbegun(plan: MigrationPlan) -> bool:
 
 
 def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: datetime) -> str:
-    """Return why an unbegun plan has to end, else ""."""
+    """Return why an unbegun plan has to end, "" if it need not."""
     if plan.spec.aborted:
         return "aborted: an abort was requested before it began"
     if plan.came_back:
@@ -266,10 +260,7 @@ def pause_until(
     longest: float,
     also: Iterable[datetime] = (),
 ) -> float:
-    """Return the seconds until the next time that matters.
-
-    `also` are further such times.
-    """
+    """Return the seconds until the next time that matters, `also` among them, at most `longest`."""
     times = [timing.next_run for parsed in known if (timing := read_due(parsed, plans, now)) is not None]
     limits = (read_timestamp(plan.spec.approve_before) for plan in plans if is_unbegun(plan))
     times += [limit for limit in limits if limit is not None]

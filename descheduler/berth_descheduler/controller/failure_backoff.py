@@ -1,6 +1,6 @@
 """When failed plans and policies are tried again, and when no longer.
 
-Kept in memory: a restart tries everything anew.
+This is kept in memory, so a restart tries everything anew.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _LONGEST_PAUSE: Final = timedelta(minutes=5)
 
 _LONGEST_DOUBLING: Final = 10
 _REMEMBERED: Final = timedelta(hours=1)
-"""How long after its next try was due a failure is forgotten."""
+"""A failure is forgotten this long after its next try was due."""
 
 _MOST_PERMANENT: Final = 5
 """After this many permanent errors in a row, even different ones, the work is given up."""
@@ -33,10 +33,7 @@ class _Failure:
 
 @dataclass(slots=True)
 class FailureBackoff:
-    """What failed, by the uid of its plan or policy.
-
-    The others go on meanwhile.
-    """
+    """What failed, by the uid of its plan or policy; the others go on meanwhile."""
 
     _known: dict[str, _Failure] = field(default_factory=dict)
 
@@ -58,8 +55,5 @@ class FailureBackoff:
         self._known.pop(uid, None)
 
     def waiting(self, now: datetime) -> dict[str, datetime]:
-        """Return when each plan or policy in back-off is retried.
-
-        The keys are uids.
-        """
+        """Return, by uid, when each plan or policy in back-off is tried again."""
         return {uid: failure.again_at for uid, failure in self._known.items() if failure.again_at > now}

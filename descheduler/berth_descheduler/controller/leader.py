@@ -1,7 +1,4 @@
-"""Elects the replica that serves the policies.
-
-A replica leads by a Lease, serves while it holds it, and waits while another does.
-"""
+"""Elects the replica that serves the policies: it leads by a Lease while the others wait."""
 
 import threading
 from collections.abc import Callable
@@ -49,7 +46,7 @@ class LeaderElector:
             self._leader.release()
 
     def readiness(self) -> dict[str, object]:
-        """Return whether this replica does its part, and which one it is."""
+        """Return whether this replica does its part, and which part that is."""
         ready = self._state in {"leading", "waiting"}
         leading = self._state == "leading"
         return {"ready": ready, "leading": leading, "state": self._state, "running": self._metrics.busy}
@@ -57,7 +54,8 @@ class LeaderElector:
     def _becomes_leader(self) -> bool:
         """Try to lead, and return whether that succeeded.
 
-        While another leads, reads the Lease of runs, to know how long its holder has been silent.
+        While another replica leads, this one watches the Lease of runs as well, to know how long its holder has been
+        silent.
         """
         try:
             won = self._leader.acquire(_TRY_SECONDS)
@@ -77,10 +75,7 @@ class LeaderElector:
         return self._stop.is_set() or self._leader.lost.is_set()
 
     def _lead(self) -> None:
-        """Serve until asked to stop or no longer leader.
-
-        What is under way then is brought to its end.
-        """
+        """Serve until asked to stop or no longer leader, and bring to its end what is under way then."""
         cycle = self._context.defaults.cycle
         _LOG.info(telemetry.LEADING, **{telemetry.KEY_IDENTITY: cycle.identity})
         wake_up = WakeUp()
@@ -96,7 +91,7 @@ class LeaderElector:
             self._metrics.lead(leading=False)
             _LOG.info(telemetry.NOT_LEADING)
             if self._leader.lost.is_set():
-                # This process's knowledge of the leases is outdated.
+                # Meanwhile another replica may have taken or renewed the Lease of runs.
                 self._run_lease.look()
 
     def _serve(self, store: PolicyStore, wake_up: WakeUp) -> None:
@@ -132,7 +127,7 @@ class LeaderElector:
 
 
 def _wake_at_end(over: Callable[[], bool], wake: Callable[[], None]) -> None:
-    """Wake all threads at the end, so that none waits."""
+    """Wake all threads at the end, so that none waits for its next pause to end."""
     pause = threading.Event()
     while not over():
         pause.wait(_TICK_SECONDS)

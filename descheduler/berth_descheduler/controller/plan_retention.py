@@ -11,9 +11,9 @@ from berth_descheduler.policy import PolicyError
 def plans_over_history_limit(
     known: Mapping[str, ParsedPolicy], plans: Sequence[MigrationPlan], now: datetime
 ) -> tuple[MigrationPlan, ...]:
-    """Return the finished plans beyond what each policy keeps.
+    """Return the oldest finished plans beyond what each policy keeps.
 
-    These are the oldest. Those from which a cool-down of pods still counts are kept.
+    Plans from which a cool-down of pods still counts are kept.
     """
     surplus: list[MigrationPlan] = []
     for policy_name, parsed in known.items():
@@ -29,10 +29,10 @@ def plans_over_history_limit(
 def expired_plans(
     known: Mapping[str, ParsedPolicy], plans: Iterable[MigrationPlan], now: datetime, retention: timedelta | None
 ) -> tuple[MigrationPlan, ...]:
-    """Return the plans without a policy that ended long ago.
+    """Return the plans without a policy that ended `retention` ago or earlier; none if that is None.
 
-    They were made by hand or for a policy that is gone, and ended `retention` ago or earlier; with None there are none.
-    They are kept for at least as long as a cool-down of pods may count from them.
+    They were made by hand or for a policy that is gone. They are kept for at least as long as a cool-down of pods may
+    count from them.
     """
     if retention is None:
         return ()
@@ -45,10 +45,7 @@ def expired_plans(
 
 
 def _age(plan: MigrationPlan) -> tuple[str, int]:
-    """Return a key that is larger for later plans.
-
-    Of plans of one second, the one written last has the larger key.
-    """
+    """Return a key that is larger for later plans; within a second, for the plan that was written last."""
     version = plan.metadata.resource_version
     return plan.metadata.creation_timestamp or "", int(version) if version.isdigit() else 0
 

@@ -1,7 +1,7 @@
 """Where pods are, by a watch: which marked nodes are in use, and whether any pod waits for room.
 
-Listing the pods of each marked node at every sweep costs a call per node, and listing all pods costs what the cluster
-has of them; a watch costs what changes.
+Listing the pods of each marked node at every sweep costs a call per node, and listing all pods costs as much as the
+cluster has pods; a watch costs only what changes.
 """
 
 import threading
@@ -33,7 +33,7 @@ class _PodStatusHead(ApiStruct, frozen=True, kw_only=True):
 
 
 class _PodHead(ApiStruct, frozen=True, kw_only=True):
-    """What is read of each pod: a whole one takes eight times as much memory."""
+    """The part of a pod that is read: a whole pod takes eight times as much memory."""
 
     metadata: ObjectMeta
     spec: _Spec = _Spec()
@@ -45,7 +45,7 @@ class _PodHead(ApiStruct, frozen=True, kw_only=True):
 
 
 class WatchedWhereabouts(PodWhereabouts):
-    """Watches pods while there are marked nodes; reads them as long as its first list is not there."""
+    """Watches pods while there are marked nodes; until its first list has come, it reads them."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client

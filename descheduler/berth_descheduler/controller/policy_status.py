@@ -37,10 +37,7 @@ _LONGEST_SENTENCE: Final = 4000
 
 
 def observed_status(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime) -> DeschedulerPolicyStatus:
-    """Return a policy's status as far as it needs no run.
-
-    The rest stays as it is.
-    """
+    """Return a policy's status with all that is known without a run; the rest stays as it is."""
     timing = read_due(known, plans, now)
     next_run = None if timing is None else format_timestamp(timing.due or timing.next_run)
     warnings: tuple[str, ...] = ()
@@ -56,20 +53,14 @@ def observed_status(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: da
 
 
 def build_observed_patch(status: DeschedulerPolicyStatus) -> dict[str, Any]:
-    """Return a merge patch of what `observed_status` says.
-
-    Leaves alone what a run says.
-    """
+    """Return a merge patch of what `observed_status` sets, which leaves alone what runs report."""
     body = msgspec.to_builtins(status)
     names = ("observedGeneration", "nextRunTime", "warnings", "conditions")
     return {"status": {field_name: body.get(field_name) for field_name in names}}
 
 
 def build_conditions(known: ParsedPolicy, now: datetime) -> tuple[Condition, ...]:
-    """Return the conditions of a policy.
-
-    The time of a condition stays while it says the same.
-    """
+    """Return the conditions of a policy; the time of one that says the same stays."""
     condition_parts = {VALID: _valid(known), SCHEDULED: _scheduled(known), EFFECTIVE: _effective(known)}
     return tuple(_condition(known, type_, *parts, now) for type_, parts in condition_parts.items() if parts is not None)
 
@@ -137,7 +128,7 @@ def _condition(
 ) -> Condition:
     """Return a condition with the time of its last change.
 
-    A schedule noted for the first time holds since the policy was made.
+    A schedule that is noted for the first time has held since the policy was created.
     """
     metadata, condition_before = known.policy.metadata, known.policy.condition(type_)
     transition_time, status = format_timestamp(now), "Unknown" if truth is None else str(truth)
@@ -162,7 +153,7 @@ def _condition(
 def _holds(before: Condition, message: str) -> bool:
     """Return whether a condition still says the same.
 
-    A schedule's time is that of the very schedule, so its message counts, too.
+    The time of `Scheduled` is that of one schedule, which its message names, so there the message counts as well.
     """
     return before.type != SCHEDULED or before.message == message
 
@@ -170,10 +161,7 @@ def _holds(before: Condition, message: str) -> bool:
 def build_outcome_patch(
     outcome: Outcome, *, begun: datetime, scheduled: datetime | None, proposed_plan: Plan | None
 ) -> dict[str, Any]:
-    """Return a merge patch of a run's outcome.
-
-    What the outcome says nothing of stays.
-    """
+    """Return a merge patch of a run's outcome; what the outcome does not mention stays."""
     plan = outcome.published or (outcome.plan.plan if outcome.plan else "")
     predicted = outcome.forecast.predicted
     status: dict[str, Any] = {
@@ -205,7 +193,7 @@ def build_failure_patch(message: str, *, begun: datetime, scheduled: datetime | 
 
 
 def fragmentation_status(plan: Plan, at: datetime) -> FragmentationStatus:
-    """Return how the pods lay over the nodes before a plan."""
+    """Return how pods and free capacity lay over the nodes before a plan."""
     fragmentation_before = plan.before
     return FragmentationStatus(
         measured_at=format_timestamp(at),

@@ -1,7 +1,4 @@
-"""Runs the service's tasks one at a time.
-
-Runs each on fresh state, and reports it on its policy.
-"""
+"""Runs the service's tasks one at a time, each on fresh state, and reports each on its policy."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -74,14 +71,11 @@ class AssignedRun:
     policy: DeschedulerPolicy | None = None
     scheduled: datetime | None = None
     plan: MigrationPlan | None = None
-    """The plan that is there already."""
+    """The plan to resume or to fill, None where the run makes one."""
 
     @property
     def uid(self) -> str:
-        """Return the uid by which its failures are known.
-
-        It is the plan's uid, else the policy's.
-        """
+        """Return the uid under which its failures are counted: the plan's, or else the policy's."""
         if self.plan is not None:
             return self.plan.metadata.uid
         return self.policy.metadata.uid if self.policy else ""
@@ -124,10 +118,7 @@ class Runner:
         self._whereabouts.stop()
 
     def pass_once(self, stop: threading.Event) -> float:
-        """Execute the next task, if any.
-
-        Returns the seconds until there may be more.
-        """
+        """Execute the next task, if any, and return the seconds until there may be another."""
         self._store.look_at_own()
         self._sweep_when_due(frozenset(self._store.known()))
         now = self._context.clock.now()
@@ -138,11 +129,11 @@ class Runner:
         try:
             assignment = self._assign(work)
         except Exception as error:
-            # What cannot even be read is no reason to keep the others waiting.
+            # A task that cannot even be read must not keep the others waiting.
             self._backoff.note(_uid_of(work, policies), error, now)
             raise
         if assignment is None:
-            # What was seen is not what is there any more; the change is on its way to us.
+            # The store is behind the cluster: the change that made the task obsolete is on its way.
             stop.wait(_AGAIN_SECONDS / 10)
             return 0.0
         outcome = self._perform(assignment, stop)
@@ -249,14 +240,14 @@ class Runner:
     def _perform(self, assignment: AssignedRun, stop: threading.Event) -> Outcome | None:
         """Run and report the outcome.
 
-        None where the run failed, which is reported, or where another run holds the Lease.
+        Returns None where the run failed, which is reported as well, or where another run holds the Lease.
         """
         begun_at, settings = self._context.clock.now(), assignment.settings
-        if not self._lease.acquire(0):  # a run by hand, or of a leader that is no more; the Lease tells when it is over
+        if not self._lease.acquire(0):  # a run by hand, or of a former leader; the Lease shows when it is over
             return None
         keys = {telemetry.KEY_POLICY: settings.policy, telemetry.KEY_TRIGGER: settings.trigger}
         _LOG.info(telemetry.POLICY_RUN, **keys)
-        # Plans that other runs left are work of their own, by their own policies: none is carried on beside this one.
+        # Plans that other runs left are tasks of their own, by their own policies, so this run continues none.
         context = CycleContext(
             self._context.client,
             self._context.clock,
@@ -344,7 +335,7 @@ class Runner:
     def _sweep_when_due(self, policies: frozenset[str]) -> None:
         """Sweep at an interval, and when a policy is gone; the next sweep retries a failed one."""
         now = self._context.clock.monotonic()
-        is_gone = not self._policies <= policies  # whose marks no node keeps: who uninstalls Berth waits for that
+        is_gone = not self._policies <= policies  # nodes lose its marks at once: an uninstallation waits for that
         self._policies = policies
         if self._swept_at is not None and now - self._swept_at < _SWEEP_SECONDS and not is_gone:
             return
@@ -383,7 +374,7 @@ class Runner:
 def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:
     """Return what a freed node should carry by its policy.
 
-    Everything without a valid policy, but nothing where the policy is gone.
+    That is nothing where the policy is gone, and everything where no valid policy decides.
     """
     if mark.policy and known is None:
         return FreedNodes()
@@ -402,8 +393,5 @@ def _uid_of(work: Task, known: Mapping[str, ParsedPolicy]) -> str:
 
 
 def _is_unbegun(outcome: Outcome) -> bool:
-    """Return whether a run was stopped before it did anything.
-
-    The next process makes it then.
-    """
+    """Return whether a run was stopped before it did anything, so that the next process makes it."""
     return outcome.verdict is Verdict.STOPPED and not outcome.published

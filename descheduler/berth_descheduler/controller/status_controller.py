@@ -1,6 +1,6 @@
-"""Writes policies' statuses, ends plans that cannot begin, deletes expired plans.
+"""Writes policies' statuses, ends plans that cannot begin, and deletes expired plans.
 
-The controller has its own thread, so that an invalid policy is reported and an approval times out also while a run
+The controller has its own thread, so that an invalid policy is reported and an approval times out even while a run
 takes hours. It leaves the plan of the current run alone.
 """
 
@@ -71,18 +71,13 @@ class StatusController:
         chores = [partial(self._write_status, parsed, plans) for name, parsed in policies.items() if name not in own]
         chores += [partial(self._end, ending) for ending in plans_to_end(policies, plans, now)]
         chores += [partial(self._fail, plan) for plan in unreadable_plans(plans)]
-        forgotten = expired_plans(policies, plans, now, self._context.plan_retention)
-        chores += [
-            partial(self._delete, plan) for plan in (*plans_over_history_limit(policies, plans, now), *forgotten)
-        ]
+        expired = expired_plans(policies, plans, now, self._context.plan_retention)
+        chores += [partial(self._delete, plan) for plan in (*plans_over_history_limit(policies, plans, now), *expired)]
         failed_chores = [chore for chore in chores if not _attempt(chore)]
         return not failed_chores
 
     def _write_status(self, known: ParsedPolicy, plans: tuple[MigrationPlan, ...]) -> None:
-        """Write a policy's status where it changed.
-
-        Also reports where the policy has become valid or invalid.
-        """
+        """Write a policy's status where it changed, and report where the policy became valid or invalid."""
         policy = known.policy
         status = observed_status(known, plans, self._context.clock.now())
         if status == policy.status:
@@ -108,10 +103,7 @@ class StatusController:
             abort_plan(self._context.client, ending.plan, self._context.clock, ending.message, ending.phase)
 
     def _fail(self, plan: MigrationPlan) -> None:
-        """Fail a plan that cannot be read.
-
-        Also releases what it may have held.
-        """
+        """Fail a plan that cannot be read, and release what it may have held."""
         release_reservations(self._context.client, plan.metadata.name)
         message = f"invalid: {plan.metadata.unreadable}"
         end_plan(self._context.client, self._context.clock, plan, PlanPhase.FAILED, message)
@@ -122,10 +114,7 @@ class StatusController:
 
 
 def _attempt(chore: Callable[[], None]) -> bool:
-    """Do one chore and return whether it worked.
-
-    What is gone meanwhile needs nothing more.
-    """
+    """Do one chore, and return whether it worked; an object that is gone meanwhile needs nothing more."""
     try:
         chore()
     except NotFoundError:

@@ -41,7 +41,7 @@ from berth_kube import (
 _LOG = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 5.0
-"""Between a watch that the API server refused and the next."""
+"""Pause between a watch that the API server refused and the next."""
 
 T = TypeVar("T", DeschedulerPolicy, MigrationPlan)
 
@@ -65,7 +65,7 @@ class ServiceContext:
     """What follows each cycle beside the metrics."""
 
     def read(self, policy: DeschedulerPolicy) -> ParsedPolicy:
-        """Return a policy with its run or what is wrong with it."""
+        """Return a policy with its run, or with what is wrong with it."""
         run: PolicyRun | PolicyError
         try:
             refuse_unreadable("DeschedulerPolicy", policy.metadata)
@@ -104,10 +104,7 @@ class WakeUp:
 
 
 class PolicyStore:
-    """All policies and plans as last seen.
-
-    Use it as a context manager.
-    """
+    """All policies and plans as last seen; a context manager."""
 
     def __init__(self, context: ServiceContext, wake_up: WakeUp) -> None:
         self._context = context
@@ -122,7 +119,7 @@ class PolicyStore:
         """The policies that have no object of their own."""
         self._read: dict[tuple[str, int], ParsedPolicy] = {}
         self._lock = threading.Lock()
-        self._in_hand: set[str] = set()
+        self._in_progress: set[str] = set()
 
     def __enter__(self) -> Self:
         for informer in self._informers:
@@ -154,10 +151,7 @@ class PolicyStore:
         return self._policies.listed.is_set() and self._plans.listed.is_set()
 
     def wait(self, over: Callable[[], bool]) -> bool:
-        """Wait until everything has been seen once.
-
-        Returns whether that is so, and not the end.
-        """
+        """Wait until everything has been seen once; return whether it has, and `over` has not come."""
         while not over() and not self.is_complete():
             self._policies.listed.wait(_LOOK_SECONDS)
             self._plans.listed.wait(_LOOK_SECONDS)
@@ -183,19 +177,16 @@ class PolicyStore:
 
     @contextmanager
     def in_progress(self, plan: str) -> Iterator[None]:
-        """Mark a plan as in progress.
-
-        Only the runner writes it meanwhile.
-        """
-        self._in_hand.add(plan)
+        """Mark a plan as in progress: meanwhile only the runner writes it."""
+        self._in_progress.add(plan)
         try:
             yield
         finally:
-            self._in_hand.discard(plan)
+            self._in_progress.discard(plan)
 
     def is_in_progress(self, plan: str) -> bool:
         """Return whether the runner executes a plan."""
-        return plan in self._in_hand
+        return plan in self._in_progress
 
 
 def _by_name(store: Store[T]) -> tuple[T, ...]:

@@ -197,7 +197,7 @@ class PreEvictionFilterPlugin(Protocol):
 
 
 def reads_of(plugin: object) -> tuple[ObjectKind, ...]:
-    """Return the kinds that a plugin, or its class, says that it reads beside those of a snapshot: its `reads`."""
+    """Return the kinds beside those of a snapshot that a plugin or its class reads, as its `reads` says."""
     kinds = getattr(plugin, "reads", ())
     return tuple(kind for kind in kinds if isinstance(kind, ObjectKind)) if isinstance(kinds, tuple) else ()
 
@@ -214,10 +214,10 @@ class PluginType(Protocol):
 
 
 # --- enabled plugins -------------------------------------------------------------------------------------------------
-# The plugins of one plan, and how they are asked. One that fails keeps pods where they are. What plugins of others say
-# is foreign: a filter that raises, or says something that is no reason, refuses the pod; a deschedule plugin that does
-# ends the planning with an error that names it. Nothing goes on with half an answer. Raised as they are: errors to
-# retry (`RetryableError`: the cluster could not be read) and wrong arguments (`InputError`).
+# The plugins of one plan, and how they are asked. A plugin that fails keeps pods where they are: a filter that raises,
+# or answers with something else than a reason, refuses the pod, and such a deschedule plugin ends the planning with an
+# error that names it. Nothing goes on with half an answer. Errors to retry (`RetryableError`: the cluster could not be
+# read) and wrong arguments (`InputError`) are raised as they are.
 
 P = TypeVar("P", covariant=True)  # noqa: PLC0105 - one letter says enough
 
@@ -226,7 +226,7 @@ Refusing = Callable[[Pod], tuple[Refusal, ...]]
 
 
 class PluginError(PermanentError):
-    """A plugin did not do what it has to."""
+    """A plugin did not do what its protocol asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,10 +285,7 @@ class PluginSet:
         )
 
     def candidates(self, view: ClusterView) -> tuple[Enabled[Candidate], ...]:
-        """Return the pods that deschedule plugins name, each once.
-
-        Each comes with its plugin. Raises `PluginError`.
-        """
+        """Return the pods that deschedule plugins name, each once and with its plugin; raises `PluginError`."""
         candidates: dict[tuple[str, str], Enabled[Candidate]] = {}
         for enabled_plugin in self.deschedule:
             for candidate in _named_by(enabled_plugin, view):
@@ -340,14 +337,14 @@ def failure_of(name: str, error: Exception) -> Refusal:
     return Refusal(RefusalReason.PLUGIN_FAILED, f"the plugin {name} failed: {type(error).__name__}: {error}")
 
 
-def _named_by(one: Enabled[DeschedulePlugin], view: ClusterView) -> tuple[Candidate, ...]:
+def _named_by(enabled: Enabled[DeschedulePlugin], view: ClusterView) -> tuple[Candidate, ...]:
     try:
-        candidates = tuple(one.plugin.deschedule(view))
+        candidates = tuple(enabled.plugin.deschedule(view))
     except InputError:
         raise
     except Exception as error:
-        raise PluginError(f"the plugin {one.name} failed: {type(error).__name__}: {error}") from error
+        raise PluginError(f"the plugin {enabled.name} failed: {type(error).__name__}: {error}") from error
     for candidate in candidates:
         if not isinstance(candidate, Candidate):
-            raise PluginError(f"the plugin {one.name} named a {type(candidate).__name__}, not a Candidate")
+            raise PluginError(f"the plugin {enabled.name} named a {type(candidate).__name__}, not a Candidate")
     return candidates

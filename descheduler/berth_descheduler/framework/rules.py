@@ -184,7 +184,7 @@ class GuardedRule(Rule):
         except Exception as error:  # noqa: BLE001 - code of others
             yield Budget(self._name, failure_of(self._name, error), {}, lambda _: None)
             return
-        yield from (replace(budget, demand=self._asking(budget.demand)) for budget in budgets)
+        yield from (replace(budget, demand=self._checked_demand(budget.demand)) for budget in budgets)
 
     def may_evict(self, pod: Pod) -> bool:
         return self._answer(lambda: self._rule.may_evict(pod), bool) is True
@@ -197,8 +197,8 @@ class GuardedRule(Rule):
         limits = self._answer(lambda: tuple(self._rule.limits(snapshot)), tuple) or ()
         return (limit for limit in limits if isinstance(limit, RuleLimit))
 
-    def _asking(self, demand: Callable[[Pod], int | None]) -> Callable[[Pod], int | None]:
-        """Return what asks for a demand; an answer that is no amount is not known."""
+    def _checked_demand(self, demand: Callable[[Pod], int | None]) -> Callable[[Pod], int | None]:
+        """Return a demand that checks the rule's answer: anything that is no amount counts as unknown."""
 
         def asked(pod: Pod) -> int | None:
             amount = self._answer(lambda: demand(pod), int)
@@ -219,7 +219,7 @@ class GuardedRule(Rule):
 
     @staticmethod
     def _answer(ask: Callable[[], object], kind: type[Answer]) -> Answer | None:
-        """Return an answer of a kind; what is of another kind, or fails, is none."""
+        """Return the answer if it is of a kind; None for another kind and for a failure."""
         try:
             answer = ask()
         except RetryableError:
@@ -241,13 +241,13 @@ def _check_budget(budget: object) -> None:
 
 
 def answers(rule: Rule, question: str) -> bool:
-    """Return whether a rule is about a question, by the name of its method; of very many pods others are not asked."""
+    """Return whether a rule overrides a question, by the name of its method; the other rules need not be asked."""
     method = getattr(rule.guarded if isinstance(rule, GuardedRule) else rule, question, None)
     return getattr(method, "__func__", None) is not getattr(Rule, question)
 
 
 class _KeepsAll(Rule):
-    """Keeps every pod, for the rule that should say which cannot be asked."""
+    """Keeps every pod, in place of a rule that cannot be asked which pods to keep."""
 
     def __init__(self, refusal: Refusal) -> None:
         self._refusal = refusal

@@ -1,7 +1,4 @@
-"""Says what DeschedulerPolicies mean.
-
-That is when they run, with which settings, and what is wrong with them.
-"""
+"""Says what DeschedulerPolicies mean: when they run, with which settings, and what is wrong with them."""
 
 from berth_descheduler.policy.conversion import CONVERTED_PLUGIN, ConvertedProfile, convert_upstream
 from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_located

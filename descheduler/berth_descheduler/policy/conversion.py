@@ -16,9 +16,9 @@ from berth_descheduler.policy.parsing import RunDefaults, decode_policy, read_po
 from berth_descheduler.policy.upstream import INSTEAD, UpstreamProfile, is_upstream, read_upstream
 
 CONVERTED_PLUGIN: Final = "HighNodeUtilization"
-"""The plugin of upstream that becomes another one here; all others are installed here or left out."""
+"""The upstream plugin that becomes another one here; all others are installed here or left out."""
 
-_ITS_ARGUMENTS: Final = frozenset({"thresholds", "numberOfNodes", "evictableNamespaces", "metricsUtilization"})
+_CONVERTED_ARGUMENTS: Final = frozenset({"thresholds", "numberOfNodes", "evictableNamespaces", "metricsUtilization"})
 _FILTERS: Final = ("filter", "preEvictionFilter")
 _MOVERS: Final = ("deschedule", "balance")
 _MOST_MOVES: Final = 1000
@@ -43,7 +43,7 @@ class ConvertedProfile:
     """The DeschedulerPolicy in builtins; None where no plugin is left that moves pods."""
 
     notes: tuple[str, ...]
-    """What is otherwise than in the file, a line each, the plugin or field first."""
+    """How the policy differs from the file, one line each, the plugin or field first."""
 
 
 def convert_upstream(raw: object, registry: PluginRegistry) -> tuple[ConvertedProfile, ...]:
@@ -53,8 +53,8 @@ def convert_upstream(raw: object, registry: PluginRegistry) -> tuple[ConvertedPr
     """
     if not isinstance(raw, Mapping) or not is_upstream(raw):
         is_ours = isinstance(raw, Mapping) and raw.get("kind") == POLICY_KIND
-        said = "a DeschedulerPolicy of Berth already" if is_ours else ""
-        raise InputError("the document", raw, "a policy of the upstream descheduler", said=said)
+        description = "a DeschedulerPolicy of Berth already" if is_ours else ""
+        raise InputError("the document", raw, "a policy of the upstream descheduler", said=description)
     read_upstream(raw, registry.names)
     converted: list[ConvertedProfile] = []
     for index, profile in enumerate(raw["profiles"]):
@@ -66,7 +66,7 @@ def convert_upstream(raw: object, registry: PluginRegistry) -> tuple[ConvertedPr
 
 
 def _with_own_names(profiles: list[ConvertedProfile]) -> Iterator[ConvertedProfile]:
-    """Yield the profiles, the policies with names that no earlier one has."""
+    """Yield the profiles, whose policies get names that no earlier one has."""
     names: set[str] = set()
     for profile in profiles:
         if profile.policy is not None:
@@ -84,9 +84,9 @@ def _convert(raw: Mapping[str, Any], raw_profile: Mapping[str, Any], registry: P
     profile: dict[str, Any] = deepcopy(dict(raw_profile))
     _refuse_missing_filters(profile, registry)
     notes = [*_pack_nodes(profile), *_keep_what_always_stays(profile)]
-    (read,) = read_upstream({**raw, "profiles": [profile]}, registry.names)
-    notes += _left_out(read)
-    policy = _named(read.raw)
+    (upstream_profile,) = read_upstream({**raw, "profiles": [profile]}, registry.names)
+    notes += _left_out(upstream_profile)
+    policy = _named(upstream_profile.raw)
     notes += _lower_limits(policy["spec"].get("limits", {}))
     profile_name = printable_line(str(raw_profile.get("name") or ""))
     if not any(_enabled(policy["spec"]["profiles"][0], point) for point in _MOVERS):
@@ -97,7 +97,7 @@ def _convert(raw: Mapping[str, Any], raw_profile: Mapping[str, Any], registry: P
 
 
 def _named(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy whose name Kubernetes takes."""
+    """Return a policy with a name that Kubernetes accepts."""
     policy_name = re.sub(r"[^a-z0-9]+", "-", raw["metadata"]["name"]).strip("-") or "profile"
     (profile,) = raw["spec"]["profiles"]
     spec = {**raw["spec"], "profiles": [{**profile, "name": profile.get("name") or policy_name}]}
@@ -113,7 +113,7 @@ def _refuse_missing_filters(profile: Mapping[str, Any], registry: PluginRegistry
 
 
 def _pack_nodes(profile: dict[str, Any]) -> Iterator[str]:
-    """Put `Defragmentation` in the place of the plugin that packs nodes, and yield what is otherwise then."""
+    """Put `Defragmentation` in the place of the plugin that packs nodes, and yield the differences."""
     balance = _enabled(profile, "balance")
     if CONVERTED_PLUGIN not in balance:
         return
@@ -131,7 +131,7 @@ def _pack_nodes(profile: dict[str, Any]) -> Iterator[str]:
         raise InputError(f"{CONVERTED_PLUGIN}.thresholds", None, "percentages by resource", said="missing")
     if odd := [name for name in args["thresholds"] if not isinstance(name, str)]:
         raise InputError(f"{CONVERTED_PLUGIN}.thresholds", odd[0], "names of resources, such as cpu")
-    refuse_unknown(place, args, _ITS_ARGUMENTS)
+    refuse_unknown(place, args, _CONVERTED_ARGUMENTS)
     thresholds = dict(args["thresholds"])
     resource = _ordering_resource(thresholds)
     defragmentation = {

@@ -1,7 +1,4 @@
-"""Checks policies for errors and warnings before they run.
-
-Warnings say what will not work well.
-"""
+"""Checks policies before they run: errors keep one from running, warnings say what will not work well."""
 
 import sys
 from collections import Counter
@@ -32,13 +29,13 @@ from berth_descheduler.policy.upstream import UpstreamProfile, is_upstream, not_
 from berth_kube import LocatedDocument
 
 MOST_ERRORS: Final = 50
-"""Of a policy that are named at once."""
+"""How many errors of a policy are reported at once."""
 
 _MANY_REPLICAS: Final = 20
 _USUAL_PODS: Final = 5
-"""A node in use holds so many pods of one namespace at least, where nothing is known of the cluster."""
+"""How many pods of one namespace a node in use holds at least, where nothing is known of the cluster."""
 _DECISIVE: Final = frozenset({"cron", "strategy"})
-"""Fields without which those beside them are wrong."""
+"""Fields that decide what those beside them mean, so that these are wrong without them."""
 _VALUES_OF_OUR_CHART: Final = frozenset({"operator", "descheduler", "policies", "image", "monitoring"})
 _SOME_DAY: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _MANY_RUNS: Final = 50
@@ -59,23 +56,23 @@ class Finding:
     field: str
     message: str
     line: int | None = None
-    """Where that is in the file, from 1; None where the file has nothing of it."""
+    """The line in the file, from 1; None where the file does not have the field."""
 
     @property
     def sentence(self) -> str:
-        """Return the field and what is said of it."""
+        """Return the field and the message."""
         return f"{self.field}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class Linted:
-    """What is said of one policy."""
+    """The findings on one policy."""
 
     name: str
     findings: tuple[Finding, ...]
 
     def count(self, severity: Severity) -> int:
-        """Return how many findings are as bad as this."""
+        """Return how many findings have a severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
 
@@ -85,7 +82,7 @@ Check = Callable[[DeschedulerPolicy, PolicyRun], Iterator[Finding]]
 def lint_located(
     document: LocatedDocument, registry: PluginRegistry, snapshot: Snapshot | None = None
 ) -> tuple[Linted, ...]:
-    """Return as `lint_document` does, with the line of each finding."""
+    """Return what `lint_document` finds, with the line of each finding."""
     linted = []
     for linted_policy in lint_document(document.content, registry, snapshot):
         findings = (replace(finding, line=document.line_of(finding.field)) for finding in linted_policy.findings)
@@ -119,10 +116,7 @@ def _chart_of_values(raw: Mapping[object, object]) -> str:
 
 
 def _lint_profile(index: int, profile: UpstreamProfile, registry: PluginRegistry, snapshot: Snapshot | None) -> Linted:
-    """Return the findings on one profile of an upstream file.
-
-    Its fields are named as they would be in a policy.
-    """
+    """Return the findings on one profile of an upstream file, with fields named as they would be in a policy."""
     linted = _lint_policy(profile.raw, registry, snapshot)
     missing = (
         find_errors(not_installed(f"profiles[{index}]", profile.missing, registry.names)) if profile.missing else ()
@@ -162,10 +156,10 @@ def _lint_policy(raw: object, registry: PluginRegistry, snapshot: Snapshot | Non
 
 
 def _take_out(raw: object, steps: Sequence[str], value: object) -> bool:
-    """Take what is wrong out, and return whether that is the whole field, not one of those in it.
+    """Remove a wrong value, and return whether the whole field was removed rather than a part of it.
 
-    With it goes what is empty without it, or means something else. A member of a list stays, as does its name: the
-    others would have other places.
+    What is empty without it or then means something else is removed as well. A member of a list stays, and so does its
+    name: otherwise the others would have other positions.
     """
     if isinstance(raw, list) and steps and steps[0].isdigit() and int(steps[0]) < len(raw):
         return _take_out(raw[int(steps[0])], steps[1:], value)
@@ -232,7 +226,7 @@ def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
 
 
 def _shortest_distance(schedule: Schedule) -> timedelta:
-    """Return how close to one another two runs of a schedule are, of the first many."""
+    """Return the shortest time between two of the first runs of a schedule."""
     times = [schedule.next_after(_SOME_DAY)]
     while len(times) < _MANY_RUNS:
         times.append(schedule.next_after(times[-1]))
@@ -251,8 +245,7 @@ def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
         yield _warning("spec.limits.maxFailedShare", "1 goes on however many moves fail: 0.2 stops in time")
     if not goal_of(run.planner.plugins.balance.plugin.objective).empties_nodes:
         return
-    taint_is_off = run.cycle.freed.nothing
-    if taint_is_off:
+    if run.cycle.freed.nothing:
         text = (
             "None leaves freed nodes to whatever comes next, and kube-scheduler spreads pods by default "
             "(LeastAllocated): PreferNoSchedule keeps them free, or an annotation hands them to an autoscaler"
@@ -280,8 +273,8 @@ def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding
         yield _warning(
             "spec.reservation.ttl", f"is shorter than a move may take: places are held {format_duration(longest_move)}"
         )
-    max_seconds, one_move = run.cycle.execution.max_seconds, run.cycle.execution.timeouts.ready_seconds
-    if max_seconds is not None and max_seconds < one_move:
+    max_seconds = run.cycle.execution.max_seconds
+    if max_seconds is not None and max_seconds < run.cycle.execution.timeouts.ready_seconds:
         yield _warning("spec.limits.maxDuration", "is shorter than a single move may take: most plans are stopped")
 
 
@@ -317,7 +310,7 @@ def _check_node_limits(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snap
 
 
 def _loads(snapshot: Snapshot) -> Iterator[Counter[str]]:
-    """Yield how many pods of each namespace would have to leave each node that has any."""
+    """Yield, for each node with pods that would have to leave, how many there are of each namespace."""
     pods: dict[str, Counter[str]] = {}
     for pod in snapshot.pods:
         if pod.spec.node_name and pod.occupies_node and not pod.is_terminating:

@@ -1,7 +1,4 @@
-"""What a DeschedulerPolicy means for a run.
-
-That is the settings of planner and cycle, and what is wrong with it.
-"""
+"""What a DeschedulerPolicy means for a run: the settings of planner and cycle, or what is wrong with the policy."""
 
 import re
 import sys
@@ -76,18 +73,15 @@ _COUNTS: Final = {
     "minFreedNodes": (0, None),
     "maxReplans": (0, 100),
 }
-"""The limits that are whole numbers, with the least and the most; as the CRD has them."""
+"""The limits that are whole numbers, with the least and the greatest value, as in the CRD."""
 _SCHEDULED_PERIOD: Final = timedelta(minutes=1)
-"""Taken for the period of a policy that empties lent nodes and runs at no interval."""
+"""The assumed period of a policy that empties lent nodes but has no interval."""
 _LEAST_WAIT_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunDefaults:
-    """Defaults for what a policy does not set.
-
-    These are Berth's namespace, step times and planning limits.
-    """
+    """Defaults for what a policy does not set: Berth's namespace, step times and planning limits."""
 
     cycle: CycleSettings = field(default_factory=CycleSettings)
     planner: PlannerSettings = field(default_factory=default_settings)
@@ -104,13 +98,10 @@ class PolicyRun:
     planner: PlannerSettings
     plans_kept: int
     warnings: tuple[str, ...] = ()
-    """What the plugins say of arguments that mean something else here."""
+    """The plugins' warnings about arguments that mean something else here."""
 
     def settings(self, mode: RunMode, trigger: str) -> CycleSettings:
-        """Return the settings of a cycle.
-
-        A request may name another mode than the policy.
-        """
+        """Return the settings of a cycle; a request may name another mode than the policy."""
         approval = Approval.AUTO if mode is RunMode.AUTO else Approval.APPROVE
         return replace(self.cycle, mode=mode, approval=approval, trigger=trigger)
 
@@ -122,7 +113,7 @@ class PolicyRun:
 def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: PluginRegistry) -> PolicyRun:
     """Return what a policy asks for.
 
-    Raises `PolicyError` with everything that is wrong, each with the full path.
+    Raises `PolicyError` with everything that is wrong, each with its full path.
     """
     spec = policy.spec
     errors: list[InputError] = []
@@ -162,10 +153,7 @@ def _may_not_wait(plugins: PluginSet) -> bool:
 
 
 def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettings) -> CycleSettings:
-    """Return a policy's cycle settings but for mode and trigger.
-
-    Raises `InputError`.
-    """
+    """Return a policy's cycle settings except mode and trigger; raises `InputError`."""
     spec = policy.spec
     max_duration = _read_duration("spec.limits.maxDuration", limits.max_duration) if limits.max_duration else None
     max_grace = _read_duration("spec.limits.maxGracePeriod", limits.max_grace_period)
@@ -193,7 +181,7 @@ def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettin
 
 
 def _longest_wait(schedule: Schedule | None) -> float:
-    """Return how many seconds a plan that empties lent nodes may wait for one pod: the others go by the clock."""
+    """Return how many seconds a plan that empties lent nodes may wait for one pod: half of the policy's period."""
     period = schedule.interval if isinstance(schedule, IntervalSchedule) else _SCHEDULED_PERIOD
     return max(_LEAST_WAIT_SECONDS, period.total_seconds() / 2)
 
@@ -258,7 +246,7 @@ def _read_duration(path: str, text: str, *, least: timedelta | None = None) -> t
 
 
 def _within(place: str, read: Callable[[], T]) -> T:
-    """Return what is read; an error names the field from the outside."""
+    """Return what `read` returns; its errors name their fields from further outside."""
     try:
         return read()
     except InputError as error:
@@ -295,10 +283,7 @@ def decode_policy(raw: object) -> DeschedulerPolicy:
 
 
 def unknown_fields(kind: msgspec.inspect.Type, raw: object, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the path of every field that a type does not have.
-
-    Each comes with the fields that the type has there.
-    """
+    """Yield the path of every field that a type does not have, with the fields that it has there."""
     match kind:
         case msgspec.inspect.UnionType(types=types):
             for member in types:
@@ -318,10 +303,7 @@ def unknown_fields(kind: msgspec.inspect.Type, raw: object, path: str) -> Iterat
 
 
 def _as_input_error(raw: Mapping[str, Any], message: str) -> InputError:
-    """Return msgspec's error in our words.
-
-    They are the field, what stands there, and what would be right.
-    """
+    """Return msgspec's error in our words: the field, its value, and what would be right."""
     match = _PLACE.match(message)
     expectation, path = (match["what"], match["path"] or "") if match else (message, "")
     if missing := _MISSING.match(expectation):
@@ -345,10 +327,7 @@ def _values_of(path: str) -> Iterator[str]:
 
 
 def _value_at(raw: object, path: str) -> object:
-    """Return the value at a path such as `spec.profiles[0].name`.
-
-    Returns None where there is none.
-    """
+    """Return the value at a path such as `spec.profiles[0].name`, None where there is none."""
     for step in field_steps(path):
         if isinstance(raw, Mapping):
             raw = raw.get(step)
@@ -368,7 +347,8 @@ STANDARD_INPUT: Final = "-"
 def read_policy_file(name: str) -> DeschedulerPolicy:
     """Return the policy in a file, or on standard input for `-`.
 
-    Raises `InputError` that names file or field. Of a file of the upstream descheduler it is its one profile.
+    A file of the upstream descheduler may have one profile, which is converted. Raises `InputError` that names file or
+    field.
     """
     raw_policy = read_document(name)
     if not isinstance(raw_policy, Mapping) or not is_upstream(raw_policy):
@@ -383,10 +363,7 @@ def read_policy_file(name: str) -> DeschedulerPolicy:
 
 
 def read_document(name: str) -> object:
-    """Return the one document of a file in builtins.
-
-    Raises `InputError` that names the file.
-    """
+    """Return the one document of a file in builtins; raises `InputError` that names the file."""
     documents = read_documents(name, "--policy")
     if len(documents) != 1:
         raise InputError("--policy", name, "a file with one policy", said=f"a file with {len(documents)} documents")
@@ -394,10 +371,7 @@ def read_document(name: str) -> object:
 
 
 def read_documents(name: str, field: str) -> tuple[LocatedDocument, ...]:
-    """Return the documents of a file that are not empty.
-
-    Raises `InputError` with the field for which the file was named.
-    """
+    """Return the documents of a file that are not empty; raises `InputError` for `field`, which names the file."""
     try:
         text = read_bounded(sys.stdin.buffer if name == STANDARD_INPUT else Path(name))
         return tuple(document for document in locate_documents(text) if document.content is not None)
@@ -429,10 +403,10 @@ PlanSettingsReader: TypeAlias = Callable[[MigrationPlan], PlanSettings | None]
 def choose_plan_settings(
     plan: MigrationPlan, policy: PolicyRun | PolicyError | None, defaults: RunDefaults, now: datetime
 ) -> PlanSettings:
-    """Return the settings for a plan.
+    """Return the settings for a plan: its policy's, or the program's where it names none.
 
-    They are its policy's, or the program's where it names none. Without its policy the limits of a plan are unknown, so
-    none of its moves begins. A plan without a mode comes from `berth run`, which may name a policy of a file.
+    Without its policy the limits of a plan are unknown, so none of its moves begins. A plan without a mode comes from
+    `berth run`, which may name a policy of a file.
     """
     if isinstance(policy, PolicyRun):
         mode = plan.spec.mode or policy.mode
@@ -490,10 +464,9 @@ def requested_settings(plan: MigrationPlan, asked: OnDemand, defaults: RunDefaul
 
 
 def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
-    """Return settings for a plan without a policy.
+    """Return settings for a plan without a policy: the plan's own arguments, and no limits of this run.
 
-    They have the plan's own arguments and no limits of this run. Only `berth run` begins such a plan; it has kept the
-    limits of its own options.
+    Only `berth run` begins such a plan, and it has kept the limits of its own options.
     """
     waves = WaveLimits(per_controller=MOST_IN_A_WAVE, per_wave=MOST_IN_A_WAVE, gone_at_once=MOVES_PER_CONTROLLER)
     unlimited = replace(planner, limits=PlanLimits(max_grace=planner.limits.max_grace, waves=waves))
@@ -509,10 +482,7 @@ def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> Plan
 def read_plan_settings(
     client: KubeClient, plan: MigrationPlan, defaults: RunDefaults, registry: PluginRegistry, now: datetime
 ) -> PlanSettings:
-    """Return the settings for a plan, with its policy read now.
-
-    Raises `BerthError` where that fails.
-    """
+    """Return the settings for a plan, with its policy read now; raises `BerthError` where that fails."""
     policy: PolicyRun | PolicyError | None = None
     try:
         if plan.spec.policy:

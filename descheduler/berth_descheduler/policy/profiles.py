@@ -1,8 +1,7 @@
-"""What a profile says: which plugins it enables where, with which arguments.
+"""Reads a profile: which plugins it enables where, with which arguments, and what is wrong with that.
 
-Here is also what is wrong with that. A profile has the shape that upstream's `DeschedulerPolicy` gives it.
-`DefaultEvictor` is enabled for `filter` and `preEvictionFilter` unless it is disabled there. Fields of errors are paths
-within the profile.
+A profile has the shape that upstream's `DeschedulerPolicy` gives it. `DefaultEvictor` is enabled for `filter` and
+`preEvictionFilter` unless it is disabled there. Fields of errors are paths within the profile.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,16 +36,13 @@ _METHODS: Final[Mapping[PluginKind, tuple[str, ...]]] = {
     PluginKind.FILTER: ("filter",),
     PluginKind.PRE_EVICTION_FILTER: ("pre_eviction_filter",),
 }
-"""What a plugin has to have to be enabled somewhere."""
+"""The attributes that a plugin needs to be enabled at an extension point."""
 
 _ON_BY_DEFAULT: Final = frozenset({PluginKind.FILTER, PluginKind.PRE_EVICTION_FILTER})
 
 
 class PolicyError(InputError):
-    """A policy cannot be run.
-
-    It reads as its first error; `errors` are all.
-    """
+    """A policy cannot be run; the message is that of its first error, `errors` has all."""
 
     def __init__(self, errors: Sequence[InputError]) -> None:
         first_error = errors[0]
@@ -58,15 +54,12 @@ class PolicyError(InputError):
         return PolicyError([error.within(place, joint=joint) for error in self.errors])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to make it again.
-
-        The base class's arguments are not its own.
-        """
+        """Make copies and pickles from all errors, as the base class would from its own arguments."""
         return (PolicyError, (self.errors,))
 
 
 def errors_in(error: InputError) -> tuple[InputError, ...]:
-    """Return all errors that one stands for."""
+    """Return all errors that an error stands for."""
     return error.errors if isinstance(error, PolicyError) else (error,)
 
 
@@ -76,7 +69,7 @@ class ProfilePlugins:
 
     plugins: PluginSet
     warnings: tuple[str, ...] = ()
-    """What is accepted and does not do what its writer may expect."""
+    """About settings that are accepted but do not do what their writer may expect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +91,7 @@ class _EnabledPlugin:
 def read_profile(raw: Mapping[str, Any], registry: PluginRegistry) -> ProfilePlugins:
     """Return the plugins of a profile `{name, pluginConfig, plugins}`.
 
-    Raises `InputError` that names the path: a `PolicyError` of all plugins that are wrong.
+    Raises `InputError` that names the path, or a `PolicyError` with all plugins that are wrong.
     """
     return _ProfileReader(raw, registry).read()
 
@@ -159,7 +152,7 @@ class _ProfileReader:
             )
 
     def _wrong_arguments(self) -> Iterator[InputError]:
-        """Yield for each plugin that there is what is wrong with its arguments, also where it is not enabled."""
+        """Yield what is wrong with the arguments of installed plugins, enabled or not."""
         uses = {use.name: use for point_uses in self._uses.values() for use in point_uses}
         named_plugins = {
             plugin_name: _EnabledPlugin(plugin_name, f"{config.place}.name")

@@ -45,7 +45,7 @@ from berth_descheduler.policy.unknown_names import find_unknown_names
 from berth_descheduler.registry import on_demand
 
 _FEW_PODS: Final = 2_000
-"""In a cluster of more pods than this only a plan without moves is made again without its limits."""
+"""In a larger cluster only a plan without moves is made again without its limits."""
 _FILLED: Final = 100
 _NAMED: Final = 5
 _ANY_GRACE: Final = timedelta(days=36_500)
@@ -72,23 +72,23 @@ class _Limit:
 
     field: str
     condition: str
-    """What would have to be so, as in "without maxMoves: 10"."""
+    """What would have to hold for more, such as "without maxMoves: 10"."""
 
     lift: Lift
     is_for_safety: bool = False
     """Whether it protects pods rather than bounds the plan: blamed last, and only where nothing is moved."""
 
     helps_only_alone: bool = False
-    """Whether to lift it beside others may bring less, as more low nodes are fewer targets."""
+    """Whether lifting it beside others may bring less: with more low nodes, for instance, there are fewer targets."""
 
 
 def find_restrictions(
     given: PlanInput, found: Plan, plan_again: PlanAgain, deadline: Deadline
 ) -> tuple[Restriction, ...]:
-    """Return what holds a plan back that was made from `given`.
+    """Return what holds back a plan that was made from `given`.
 
-    Plans again up to a few times while there is time, for a plan with moves only in a small cluster. What is returned
-    is true also where time ran out; then it may be incomplete.
+    Plans again a few times while there is time, for a plan with moves only in a small cluster. If time runs out, the
+    answer may be incomplete, but all of it is true.
     """
     unknown = (*_name_restrictions(given, found), *_unreadable_restrictions(given.snapshot))
     if given.settings.run.begun or on_demand(found.objective) is not None:
@@ -216,7 +216,7 @@ def _limits_of_scope(settings: PlannerSettings) -> Iterator[_Limit]:
 
 
 def _scope_of_evictor(args: DefaultEvictorArgs) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield what limits the scope: the argument, what it says, and the fields without it."""
+    """Yield the arguments that limit the scope: name, value, and the fields to set to lift each."""
     selectors: dict[str, tuple[str, LabelSelector | None]] = {
         "nodeSelector": ("node_selector", args.node_selector),
         "labelSelector": ("label_selector", args.label_selector),
@@ -290,9 +290,9 @@ def _without_rule(rule: Rule) -> Lift:
 
 
 def _with_evictor(lifted: Mapping[str, Any]) -> Lift:
-    """Return what takes an argument away from every use of the evictor, and from what the planner reads of it."""
+    """Return the change that lifts an argument in every use of the evictor, and in what the planner reads of it."""
 
-    def freed(enabled: Enabled[Any]) -> Enabled[Any]:
+    def relaxed(enabled: Enabled[Any]) -> Enabled[Any]:
         if not isinstance(enabled.plugin, DefaultEvictor):
             return enabled
         return replace(enabled, plugin=DefaultEvictor(replace(enabled.plugin.args, **lifted)))
@@ -301,8 +301,8 @@ def _with_evictor(lifted: Mapping[str, Any]) -> Lift:
         plugins = given.settings.plugins
         plugins = replace(
             plugins,
-            filters=tuple(map(freed, plugins.filters)),
-            pre_eviction_filters=tuple(map(freed, plugins.pre_eviction_filters)),
+            filters=tuple(map(relaxed, plugins.filters)),
+            pre_eviction_filters=tuple(map(relaxed, plugins.pre_eviction_filters)),
             node_selector=None if "node_selector" in lifted else plugins.node_selector,
         )
         return replace(given, settings=replace(given.settings, plugins=plugins))
@@ -316,7 +316,7 @@ def _evictors(plugins: PluginSet) -> Iterator[DefaultEvictor]:
 
 @dataclass(frozen=True, slots=True)
 class _AskingOtherwise:
-    """The balance plugin `Defragmentation` with a strategy that is asked for more than its arguments can say."""
+    """The balance plugin `Defragmentation` with a strategy that is asked for what no argument can express."""
 
     args: DefragmentationArgs
     asked: Any
@@ -375,7 +375,7 @@ def _name_restrictions(given: PlanInput, found: Plan) -> Iterator[Restriction]:
 
 
 def _unreadable_restrictions(snapshot: Snapshot) -> Iterator[Restriction]:
-    """Yield one restriction that names what cannot be read, also where nothing depends on it."""
+    """Yield one restriction that names what cannot be read, even if nothing depends on it."""
     texts = sorted(map(describe_unreadable, snapshot.all_unreadable()))
     if texts:
         more_text = (f"{len(texts) - _NAMED} more objects cannot be read",) if len(texts) > _NAMED else ()

@@ -1,7 +1,4 @@
-"""When a policy runs by itself: by cron lines or intervals.
-
-Cron lines are in a time zone. Here is also what was missed.
-"""
+"""When a policy runs by itself: by cron lines in a time zone or by intervals, and which run was missed."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,7 +20,7 @@ class Schedule(Protocol):
 
     @property
     def text(self) -> str:
-        """Return the schedule in words; another schedule has other words."""
+        """Return the schedule in words, which differ between different schedules."""
         ...
 
     def next_after(self, instant: datetime) -> datetime:
@@ -68,10 +65,7 @@ class IntervalSchedule:
         return instant + self.interval
 
     def latest(self, base: datetime, instant: datetime) -> datetime | None:
-        """Return the last time in (`base`, `instant`], None if there is none.
-
-        `base` is itself a time of the schedule.
-        """
+        """Return the last time in (`base`, `instant`], None if there is none; `base` is a time of the schedule."""
         times = (instant - base) // self.interval
         return base + times * self.interval if times > 0 else None
 
@@ -101,10 +95,11 @@ def read_schedule(trigger: Trigger) -> Schedule | None:
 def read_timing(
     schedule: Schedule, base: datetime, now: datetime, starting_deadline: timedelta | None = None
 ) -> Timing:
-    """Return what is due now and when the next run is.
+    """Return which run is due now and when the next one is.
 
-    What was missed since `base`, the last time that counted, is due once, as its last time. A base in the future, after
-    the clock was put back, is now. What could not start within the deadline after its time is left out.
+    Runs that were missed since `base`, the last time that counted, are due once, at the last of their times. A base in
+    the future, after the clock was put back, counts as now. A run that could not start within the deadline after its
+    time is left out.
     """
     earliest_base = min(base, now)
     due = schedule.latest(earliest_base, now)

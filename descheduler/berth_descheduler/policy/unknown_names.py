@@ -1,7 +1,7 @@
-"""Names and selectors of a policy that match nothing in the cluster.
+"""Finds names and selectors of a policy that match nothing in the cluster.
 
-None of them is an error: a policy outlives namespaces, nodes, pods, queues and classes. What is excluded and not there
-is harmless; where all that is included is not there, nothing is moved.
+None of them is an error: a policy outlives namespaces, nodes, pods, queues and classes. An excluded name that does not
+exist is harmless; where no included name exists, nothing is moved.
 """
 
 from collections.abc import Collection, Iterator
@@ -36,7 +36,7 @@ _NO_STORAGE_CLASS: Final = "and the cluster has no such StorageClass"
 
 
 def find_unknown_names(snapshot: Snapshot, settings: PlannerSettings) -> Iterator[UnknownName]:
-    """Yield the fields of a policy that match nothing, or have names that match nothing."""
+    """Yield the fields of a policy that match nothing, in whole or in part."""
     yield from _unknown_namespaces("evictableNamespaces", settings.scope.evictable_namespaces, snapshot)
     yield from _unselected_nodes("nodeSelector", settings.scope.node_selector, snapshot)
     yield from _unknown_resources(settings, snapshot)
@@ -83,7 +83,7 @@ def _unknown_resources(settings: PlannerSettings, snapshot: Snapshot) -> Iterato
 
 
 def _resources(snapshot: Snapshot) -> frozenset[str]:
-    """Return the resources of which a node has more than nothing; an amount that cannot be read counts."""
+    """Return the resources of which a node has more than nothing; an unreadable amount counts."""
     amounts = (resource_amount for node in snapshot.nodes for resource_amount in node.status.allocatable.items())
     return frozenset(resource for resource, amount in amounts if str(amount).strip() != _NONE)
 
@@ -121,7 +121,7 @@ def _unknown_to_evictor(args: DefaultEvictorArgs, snapshot: Snapshot) -> Iterato
 
 
 def _named(
-    field: str, names: Collection[str], what_is_missing: str, consequence: str = "", *, selects_nothing: bool = False
+    field: str, names: Collection[str], problem: str, consequence: str = "", *, selects_nothing: bool = False
 ) -> UnknownName:
-    text = f"{field} names {first_few(list(names), _NAMED)}, {what_is_missing}"
+    text = f"{field} names {first_few(list(names), _NAMED)}, {problem}"
     return UnknownName(field, f"{text}{consequence}.", selects_nothing)

@@ -13,7 +13,7 @@ _LIMITS: Final = {
     "maxNoOfPodsToEvictPerNode": "maxMovesPerNode",
     "maxNoOfPodsToEvictPerNamespace": "maxMovesPerNamespace",
 }
-_READ: Final = frozenset({"apiVersion", "kind", "nodeSelector", "profiles", *_LIMITS})
+_KNOWN_FIELDS: Final = frozenset({"apiVersion", "kind", "nodeSelector", "profiles", *_LIMITS})
 _POINTS: Final = ("balance", "deschedule", "filter", "preEvictionFilter")
 
 
@@ -22,10 +22,10 @@ class UpstreamProfile:
     """One profile of an upstream policy file, written as a policy of Berth."""
 
     raw: dict[str, Any]
-    """The document of the policy, with the plugins that there are."""
+    """The document of the policy, with the installed plugins."""
 
     missing: tuple[str, ...]
-    """Plugins that it names and that there are not."""
+    """Plugins that it names and that are not installed."""
 
     left_out: tuple[str, ...]
     """Fields of the file that mean nothing here."""
@@ -45,7 +45,7 @@ INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         "PodLifeTime": "no plugin ends pods: keep upstream's beside Berth",
     }
 )
-"""What does here what a plugin of the upstream descheduler does there."""
+"""What to use instead of plugins of the upstream descheduler that are not installed."""
 
 
 def is_upstream(raw: object) -> bool:
@@ -60,7 +60,7 @@ def read_upstream(raw: Mapping[str, Any], plugins: Collection[str]) -> tuple[Ups
     profiles = raw.get("profiles")
     if not isinstance(profiles, list) or not profiles or not all(isinstance(profile, Mapping) for profile in profiles):
         raise InputError("profiles", profiles, "a list of profiles")
-    left_out = tuple(sorted(set(raw) - _READ))
+    left_out = tuple(sorted(set(raw) - _KNOWN_FIELDS))
     return tuple(
         UpstreamProfile(_as_policy(raw, profile, plugins), tuple(_missing(profile, plugins)), left_out)
         for profile in profiles
@@ -68,7 +68,7 @@ def read_upstream(raw: Mapping[str, Any], plugins: Collection[str]) -> tuple[Ups
 
 
 def not_installed(place: str, missing: Collection[str], plugins: Collection[str]) -> InputError:
-    """Return the error of named plugins that are not installed."""
+    """Return the error about named plugins that are not installed."""
     named = (f"{plugin} ({INSTEAD[plugin]})" if plugin in INSTEAD else plugin for plugin in missing)
     text = f"with plugins that are not installed: {', '.join(named)}"
     return InputError(place, None, f"only {', '.join(sorted(plugins))}", said=text)
@@ -90,10 +90,7 @@ def _as_policy(raw: Mapping[str, Any], profile: Mapping[str, Any], plugins: Coll
 
 
 def _with_plugins(profile: Mapping[str, Any], plugins: Collection[str]) -> dict[str, Any]:
-    """Return a profile with the installed plugins.
-
-    Leaves unreadable parts for the parser to refuse.
-    """
+    """Return a profile with the installed plugins only; unreadable parts stay, for the parser to refuse."""
     configs, extension_points = profile.get("pluginConfig"), profile.get("plugins")
     filtered_profile = dict(profile)
     if isinstance(configs, list):
@@ -102,18 +99,15 @@ def _with_plugins(profile: Mapping[str, Any], plugins: Collection[str]) -> dict[
         ]
     if isinstance(extension_points, Mapping):
         filtered_profile["plugins"] = {
-            point: _only(lists, plugins)
+            point: _installed_only(lists, plugins)
             for point, lists in extension_points.items()
-            if point in _POINTS or _only(lists, plugins)
+            if point in _POINTS or _installed_only(lists, plugins)
         }
     return filtered_profile
 
 
-def _only(lists: object, plugins: Collection[str]) -> object:
-    """Return an extension point's lists with the installed plugins alone.
-
-    Leaves out lists that are empty then.
-    """
+def _installed_only(lists: object, plugins: Collection[str]) -> object:
+    """Return an extension point's lists with the installed plugins only, without lists that are then empty."""
     if not isinstance(lists, Mapping):
         return lists
     kept_lists = {

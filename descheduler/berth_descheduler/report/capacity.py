@@ -36,11 +36,11 @@ from berth_descheduler.report.documents import ALL_IN_JSON, ClusterCapacity, Res
 
 _LISTED_PARTS: Final = 8
 _LISTED_NODES: Final = 3
-_SAID: Final = frozenset({SnapshotKind.NAMESPACES})
-"""Each queue that needs them says that they were not read."""
+_NAMED_BY_QUEUES: Final = frozenset({SnapshotKind.NAMESPACES})
+"""Each queue that needs these says itself that they were not read."""
 _QUEUE_KINDS: Final = frozenset({SnapshotKind.VOLCANO_QUEUES, SnapshotKind.QUEUES})
 _BINARY_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
-_WORDS: Final = {
+_REASONS_IN_WORDS: Final = {
     RefusalReason.NODE_NOT_READY: "nodes that are not ready",
     RefusalReason.NODE_UNSCHEDULABLE: "cordoned nodes",
     RefusalReason.NODE_DRAINING: "nodes that a running plan drains",
@@ -239,7 +239,7 @@ def describe_capacity_and_queues(
 def describe_queues(
     queues: Sequence[QueueCapacity], unread: AbstractSet[SnapshotKind], measured_at: datetime
 ) -> QueueList:
-    """Return the document of queues, whose kinds may be `unread`; leaves those of unread kinds out."""
+    """Return the document of the queues, without those of `unread` kinds."""
     shown_queues = tuple(
         _describe_queue(capacity) for capacity in queues if capacity.queue.source.resource not in unread
     )
@@ -248,10 +248,12 @@ def describe_queues(
 
 
 def render_queues(queues: Sequence[QueueCapacity], unread: AbstractSet[SnapshotKind]) -> RenderableType:
-    """Return a table of guarantees, a line per shape and per `unread` kind; nothing without any."""
+    """Return a table of guarantees, and a line per shape and per `unread` kind; nothing without any."""
     if unread >= _QUEUE_KINDS:
         return Text("\nQueues were not read, so nothing is known of what they are guaranteed.")
-    missing = Group(*(Text(f"\nNot read: {kind}. This assumes {kind.assumed}.") for kind in sorted(unread - _SAID)))
+    missing = Group(
+        *(Text(f"\nNot read: {kind}. This assumes {kind.assumed}.") for kind in sorted(unread - _NAMED_BY_QUEUES))
+    )
     return Group(_queue_table(queues), missing) if queues else missing
 
 
@@ -292,7 +294,7 @@ def _queue_lines(queues: Sequence[QueueCapacity]) -> Iterator[str]:
 
 
 def render_capacity(report: CapacityReport) -> RenderableType:
-    """Return tables of resources, and of room and stranded capacity per shape."""
+    """Return tables of the resources, and of the room and stranded capacity for each shape."""
     nodes = f"{count(report.nodes, 'node')}, {report.empty_nodes} of them empty; {count(report.pods, 'pod')}."
     parts: list[RenderableType] = [Text(nodes, style="bold"), _resources_table(report), *_workload_lines(report)]
     for room in report.shapes:
@@ -305,7 +307,7 @@ def render_capacity(report: CapacityReport) -> RenderableType:
 def say_why(part: StrandedPart) -> str:
     """Return in a few words why a shape cannot use free capacity."""
     if part.reason is not RefusalReason.INSUFFICIENT_RESOURCES:
-        return _WORDS.get(part.reason, part.reason.value)
+        return _REASONS_IN_WORDS.get(part.reason, part.reason.value)
     return f"too little {'pod slots' if part.resource == PODS else part.resource} left"
 
 
@@ -331,14 +333,14 @@ def describe_point(report: CapacityReport, measured_at: datetime) -> CapacityPoi
     )
 
 
-def _describe_resource(one: ResourceState) -> ResourceCapacity:
+def _describe_resource(state: ResourceState) -> ResourceCapacity:
     return ResourceCapacity(
-        resource=one.name,
-        allocatable=format_amount(one.name, one.allocatable),
-        requested=format_amount(one.name, one.requested),
-        requested_ratio=rounded(one.utilisation),
-        free=format_amount(one.name, one.free),
-        largest_free=format_amount(one.name, one.largest_free),
+        resource=state.name,
+        allocatable=format_amount(state.name, state.allocatable),
+        requested=format_amount(state.name, state.requested),
+        requested_ratio=rounded(state.utilisation),
+        free=format_amount(state.name, state.free),
+        largest_free=format_amount(state.name, state.largest_free),
     )
 
 
@@ -362,27 +364,27 @@ def _describe_shape(room: ShapeFit) -> ShapeCapacity:
     )
 
 
-def _describe_workload(found: WorkloadFit) -> WorkloadCapacity:
+def _describe_workload(workload: WorkloadFit) -> WorkloadCapacity:
     return WorkloadCapacity(
-        pods=found.pods,
-        all_pods=found.all_pods,
-        shapes=found.shapes,
+        pods=workload.pods,
+        all_pods=workload.all_pods,
+        shapes=workload.shapes,
         resources=tuple(
             WorkloadResource(
                 resource=resource,
-                free=format_amount(resource, found.free.get(resource)),
+                free=format_amount(resource, workload.free.get(resource)),
                 fragmented=format_amount(resource, round(amount)),
-                fragmented_ratio=rounded(found.share(resource) or Fraction(0)),
+                fragmented_ratio=rounded(workload.share(resource) or Fraction(0)),
                 nodes=tuple(
                     FragmentedNode(
                         node=fragmented_node.name,
                         free=format_amount(resource, fragmented_node.free),
                         fragmented=format_amount(resource, round(fragmented_node.fragmented)),
                     )
-                    for fragmented_node in found.nodes[resource]
+                    for fragmented_node in workload.nodes[resource]
                 ),
             )
-            for resource, amount in found.fragmented.items()
+            for resource, amount in workload.fragmented.items()
         ),
     )
 
@@ -398,14 +400,14 @@ def _describe_part(part: StrandedPart) -> Stranded:
     )
 
 
-def _describe_queue(one: QueueCapacity) -> QueueDocument:
+def _describe_queue(capacity: QueueCapacity) -> QueueDocument:
     return QueueDocument(
-        name=one.queue.name,
-        source=one.queue.source.value,
-        state=one.queue.state.value,
-        unreadable=one.queue.unreadable,
-        refused=one.queue.refused,
-        resources=tuple(_describe_guarantee(one, resource) for resource in one.queue.guarantee),
+        name=capacity.queue.name,
+        source=capacity.queue.source.value,
+        state=capacity.queue.state.value,
+        unreadable=capacity.queue.unreadable,
+        refused=capacity.queue.refused,
+        resources=tuple(_describe_guarantee(capacity, resource) for resource in capacity.queue.guarantee),
         shapes=tuple(
             QueueShapeCapacity(
                 shape=shape.shape.name,
@@ -414,21 +416,21 @@ def _describe_queue(one: QueueCapacity) -> QueueDocument:
                 placeable=shape.placeable,
                 nodes_with_room=shape.nodes,
             )
-            for shape in one.shapes
+            for shape in capacity.shapes
         ),
     )
 
 
-def _describe_guarantee(one: QueueCapacity, name: str) -> QueueResource:
-    share = one.share(name)
+def _describe_guarantee(capacity: QueueCapacity, name: str) -> QueueResource:
+    share = capacity.share(name)
     return QueueResource(
         resource=name,
-        guaranteed=format_amount(name, one.queue.guarantee.get(name)),
-        allocated=format_amount(name, one.allocated.get(name)),
-        held=format_amount(name, one.held.get(name)),
-        left=format_amount(name, one.left.get(name)),
-        usable=format_amount(name, one.usable.get(name)),
-        placeable=format_amount(name, one.placeable.get(name)),
+        guaranteed=format_amount(name, capacity.queue.guarantee.get(name)),
+        allocated=format_amount(name, capacity.allocated.get(name)),
+        held=format_amount(name, capacity.held.get(name)),
+        left=format_amount(name, capacity.left.get(name)),
+        usable=format_amount(name, capacity.usable.get(name)),
+        placeable=format_amount(name, capacity.placeable.get(name)),
         placeable_ratio=None if share is None else rounded(share),
     )
 
@@ -450,7 +452,7 @@ def _resources_table(report: CapacityReport) -> Table:
 
 
 def _workload_lines(report: CapacityReport) -> Iterator[Text]:
-    """Yield what `fragmented` in the table means."""
+    """Yield lines on the column `fragmented` of the resources' table."""
     workload = report.workload
     if workload.fragmented:
         of_all_pods = f" of {workload.all_pods}" if workload.pods < workload.all_pods else ""

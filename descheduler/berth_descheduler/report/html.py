@@ -122,20 +122,20 @@ def _parse_option(_context: click.Context, _parameter: click.Parameter, name: st
 
 
 def price_option(command: F) -> F:
-    """Add `--price`, whose value is what an hour of each resource costs."""
+    """Add `--price`, whose value is the hourly price of each resource."""
     text = "What an hour of a node, a core, a Gi of memory or a piece costs, such as node=0.40; may be repeated."
     return click.option("--price", multiple=True, metavar="NAME=AMOUNT", callback=_parse_prices, help=text)(command)
 
 
 def refuse_second_prices(prices: Prices, *, is_priced: bool) -> None:
-    """Raise `InputError` for `--price` with a plan that knows what its nodes cost: two answers would contradict."""
+    """Raise `InputError` for `--price` with a plan that knows its nodes' prices: two answers could contradict."""
     if prices and is_priced:
         text = ", ".join(f"{priced_name}={amount:g}" for priced_name, amount in prices.items())
         raise InputError("--price", text, "nothing with a plan by nodePrice, which says itself what it is worth")
 
 
 def _parse_prices(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
-    """Return prices by name; raises `InputError` for what is none."""
+    """Return prices by name; raises `InputError` for anything that is not one."""
     prices: dict[str, float] = {}
     for text in given:
         priced_name, _, amount = text.partition("=")
@@ -157,15 +157,12 @@ def render_page(page: Page) -> str:
 
 @cache
 def _template() -> "Template":
-    """Return the template; jinja2, which takes a while to import, is imported for a page only."""
+    """Return the template; jinja2 is imported only when a page is made, because the import takes a while."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
     from markupsafe import Markup  # noqa: PLC0415
 
     def break_words(reason: str) -> Markup:
-        """Return a reason, escaped, that may break before capital letters.
-
-        Narrow screens need the breaks.
-        """
+        """Return a reason, escaped, that may break before capital letters on narrow screens."""
         return Markup("<wbr>").join(_WORD_START.split(reason))
 
     environment = Environment(
@@ -198,10 +195,7 @@ _AFTER: Final = "after, as planned"
 
 
 def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion, prices: Prices = NO_PRICES) -> Page:
-    """Return the page of a plan.
-
-    `snapshot` has the current nodes and pods.
-    """
+    """Return the page of a plan; `snapshot` has the current nodes and pods."""
     spec, is_over = plan.spec, plan.phase.terminal
     achieved = plan.status.achieved
     freed_nodes, freeing_nodes = (achieved.freed_nodes, achieved.freeing_nodes) if achieved else ((), ())
@@ -255,7 +249,7 @@ def forecast(now: Fragmentation, moves: Sequence[PlannedMove]) -> Fragmentation:
 
 
 def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
-    """Return the nodes when planned, if changed since, now, and as planned."""
+    """Return the nodes as they are now and, as far as these differ, when planned and after the plan."""
     states = _states(plan, snapshot)
     nodes_before, resource = plan.spec.nodes_before, _resource(plan)
     if (
@@ -271,7 +265,7 @@ def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
 
 
 def _states(plan: MigrationPlan, snapshot: Snapshot) -> dict[str, Fragmentation]:
-    """Return the state now and, if moves remain, after them."""
+    """Return the state now and, if moves remain, the state after them."""
     now = measure_nodes(snapshot)
     if plan.phase.terminal:
         return {_NOW: now}
@@ -336,10 +330,7 @@ def _room_table(plan: MigrationPlan) -> Table:
 
 
 def _is_kept(label: str, planned: str, achieved: str) -> bool:
-    """Return whether a row was achieved as planned.
-
-    Its texts start with numbers.
-    """
+    """Return whether a row, whose texts start with numbers, was achieved as planned."""
     wanted_number, reached_number = (int(text.split()[0]) if text else 0 for text in (planned, achieved))
     return reached_number >= wanted_number if label in WISHED else reached_number <= wanted_number
 

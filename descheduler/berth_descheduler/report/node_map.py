@@ -13,7 +13,7 @@ from berth_core import count
 from berth_descheduler.planner import Fragmentation, NodeUsage, requested_share
 
 _MOST_CELLS: Final = 400
-"""More do not fit on a phone, nor in a small file."""
+"""More cells do not fit on a phone, nor in a small file."""
 
 _LEVELS: Final = 10
 
@@ -98,10 +98,7 @@ class BandCount:
 
 @dataclass(frozen=True, slots=True)
 class NodeMaps:
-    """Pictures of several states.
-
-    A position stands for the same nodes in each.
-    """
+    """Pictures of several states, in each of which a position stands for the same nodes."""
 
     resource: str
     nodes_per_cell: int
@@ -113,10 +110,7 @@ class NodeMaps:
 
 
 def draw_maps(states: Mapping[str, Fragmentation], resource: str, *, left_out: int = 0) -> NodeMaps:
-    """Return pictures of states by title.
-
-    The fullest nodes of the first state come first.
-    """
+    """Return pictures of states by title; the fullest nodes of the first state come first."""
     titles, fragmentations = list(states), list(states.values())
     names = _ordered_names(fragmentations, resource)
     nodes_per_cell = max(1, -(-len(names) // _MOST_CELLS))
@@ -174,7 +168,7 @@ def _title(group: Sequence[str], nodes: Sequence[NodeUsage], freed: int, resourc
 
 
 def _explain(maps: Sequence[NodeMap], nodes_per_cell: int) -> tuple[LegendEntry, ...]:
-    """Return the six ordinary bands, and what else the cells show."""
+    """Return the legend: the ordinary bands, and whatever else the cells show."""
     cells = [cell for node_map in maps for cell in node_map.cells]
     shown_bands = {cell.band for cell in cells} | set(Band) - _RARE
     entries = [
@@ -187,7 +181,7 @@ def _explain(maps: Sequence[NodeMap], nodes_per_cell: int) -> tuple[LegendEntry,
 
 
 def _count_bands(states: Sequence[Fragmentation], resource: str) -> tuple[BandCount, ...]:
-    """Return the six ordinary bands, and the others if used."""
+    """Return the ordinary bands, and the rare ones if there are any."""
     nodes_per_band = [Counter(_band([node], resource) for node in state.nodes) for state in states]
     highest_count = (
         max((node_count for band_counts in nodes_per_band for node_count in band_counts.values()), default=0) or 1
@@ -229,14 +223,13 @@ MOST_SIGNS: Final = 20 * PER_LINE
 _STYLES: Final = ((Fraction(4, 10), "red"), (Fraction(7, 10), "yellow"), (Fraction(1), "green"))
 
 
-def draw_nodes(fragmentation: Fragmentation, resource: str, most: int = MOST_SIGNS) -> Text:
-    """Return a sign per node, at most so many signs.
+def draw_nodes(fragmentation: Fragmentation, resource: str, max_signs: int = MOST_SIGNS) -> Text:
+    """Return one sign per node, at most `max_signs`: in a large cluster a sign stands for several nodes in a row.
 
-    It is `·` for a node without pods but DaemonSet and mirror pods. In a large cluster a sign stands for several nodes
-    in a row.
+    The sign `·` is for a node without pods, DaemonSet and mirror pods aside.
     """
     text = Text()
-    nodes_per_sign_drawn = nodes_per_sign(len(fragmentation.nodes), most)
+    nodes_per_sign_drawn = nodes_per_sign(len(fragmentation.nodes), max_signs)
     for index, nodes in enumerate(_batched(fragmentation.nodes, nodes_per_sign_drawn)):
         if index and index % PER_LINE == 0:
             text.append("\n")
@@ -244,9 +237,9 @@ def draw_nodes(fragmentation: Fragmentation, resource: str, most: int = MOST_SIG
     return text
 
 
-def nodes_per_sign(nodes: int, most: int = MOST_SIGNS) -> int:
-    """Return how many nodes a sign stands for if there are at most so many signs."""
-    return max(1, -(-nodes // most))
+def nodes_per_sign(nodes: int, max_signs: int = MOST_SIGNS) -> int:
+    """Return how many nodes a sign stands for if there are at most `max_signs` signs."""
+    return max(1, -(-nodes // max_signs))
 
 
 def _batched(nodes: Sequence[NodeUsage], each: int) -> Iterator[Sequence[NodeUsage]]:

@@ -91,7 +91,7 @@ NO_POLICIES: Final = "There are no policies. A DeschedulerPolicy says when to ru
 
 
 def render_policies(policies: Sequence[DeschedulerPolicy], now: datetime, *, wide: bool = False) -> RenderableType:
-    """Return a table of policies by name; a wide one also says on which nodes they move how many pods, and how."""
+    """Return a table of policies by name; a wide one also has their nodes, their limit of moves, and the method."""
     if not policies:
         return Text(NO_POLICIES)
     table = Table("policy", "trigger", "mode", "valid", box=None, padding=(0, 2, 0, 0))

@@ -36,17 +36,14 @@ _YES: Final = frozenset({"y", "yes"})
 
 
 class RunProgress(SilentObserver):
-    """Shows a run.
-
-    Without a terminal, prints a line whenever a move is over.
-    """
+    """Shows a run; without a terminal, prints a line whenever a move is over."""
 
     def __init__(
         self, console: Console, *, asks_for_approval: bool, stop: threading.Event | None = None, asks: bool = False
     ) -> None:
         self._console = console
         self._stop = stop or threading.Event()
-        self._told_to_stop = False
+        self._has_shown_stop = False
         self._has_shown_untried = False
         self._will_ask = asks
         self._shown: Mapping[Phase, str] = (
@@ -61,7 +58,7 @@ class RunProgress(SilentObserver):
         self.found: Plan | None = None
         """None until something is planned."""
         self.begun: Plan | None = None
-        """What was planned of the last plan that was begun, None for one of another run."""
+        """The plan that was begun last, None for one of another run."""
         self._waves = 0
         self._over = 0
 
@@ -118,7 +115,7 @@ class RunProgress(SilentObserver):
         self._show(f"cut off, tried again: {why}")
 
     def replacements_untried(self, reason: str) -> None:
-        """Print it once a command, however many plans that carries out."""
+        """Print once per command why replacements are not tried, however many plans the command carries out."""
         if not self._has_shown_untried:
             self._has_shown_untried = True
             line = f"what comes back is not tried by dry run before evictions: {reason}"
@@ -128,8 +125,8 @@ class RunProgress(SilentObserver):
         """Show the moves by state; without a terminal, only when one ends."""
         counts = Counter(status.state for status in statuses)
         moves_over = sum(status.state.terminal for status in statuses)
-        if self._stop.is_set() and not self._told_to_stop:
-            self._told_to_stop = True
+        if self._stop.is_set() and not self._has_shown_stop:
+            self._has_shown_stop = True
             line = "stopping: nothing new begins, and the pods that were evicted are waited for for a while"
             self._console.print(f"{line}; Ctrl-C again ends at once, and the next run cleans up", highlight=False)
         if not self._console.is_terminal and moves_over == self._over:

@@ -52,7 +52,7 @@ _EVICTED: Final = "pods evicted without a place"
 _FREED: Final = "nodes freed"
 _WIDE_COLUMNS: Final = ("trigger", "strategy", "to free", "freed", "took")
 WISHED: Final = frozenset({_LANDED, _EVICTED, _FREED})
-"""Labels for which more is better; for the others less is."""
+"""Labels for which more is better; for all others less is."""
 
 _PHASE_STYLES: Final = {
     PlanPhase.RUNNING: "cyan",
@@ -105,10 +105,7 @@ class _PlanHeadSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PlanHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a list reads of a plan.
-
-    It has no moves, which are by far the largest part.
-    """
+    """The part of a plan that a list reads: without the moves, which are by far the largest part."""
 
     metadata: ObjectMeta
     spec: _PlanHeadSpec = _PlanHeadSpec()
@@ -126,7 +123,7 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def list_plan(plan: PlanHead | MigrationPlan) -> ListedPlan:
-    """Return a plan as it stands in a list."""
+    """Return a plan as an entry of a list."""
     return ListedPlan(**_head_fields(plan))
 
 
@@ -259,7 +256,7 @@ def render_stored_plan(plan: MigrationPlan, now: datetime, prices: Prices = NO_P
 
 
 def held_back_by(plan: MigrationPlan) -> Iterator[str]:
-    """Yield what holds a plan back, unless its outcome says it already, and what the policy's rules noted."""
+    """Yield what holds a plan back, unless its outcome says so already, and the notes of the policy's rules."""
     if (predicted := plan.spec.predicted) is None:
         return
     restriction_messages = (restriction.message for restriction in predicted.restrictions)
@@ -298,14 +295,14 @@ def render_waiting_rooms(reservations: Iterable[Reservation], now: datetime) -> 
 
 
 def _job_of(reservation: Reservation) -> str:
-    """Return the job that a Reservation is for; a group without an object is known by the Reservation's name only."""
+    """Return the job that a Reservation is for, or the Reservation's name for a group without an object."""
     meta = reservation.metadata
     names = [f"{owner.kind} {meta.namespace}/{owner.name}" for owner in meta.owner_references]
     return names[0] if names else reservation.key
 
 
 def _expected(reservation: Reservation, now: datetime) -> str:
-    """Return when the last of the awaited slots gets its room; "" if its pods do not say so."""
+    """Return in how long the last awaited slot is expected to be free, "" if the pods there do not say."""
     expected_times = [slot.expected_at for slot in reservation.status.slots if not slot.state.is_occupied]
     return _until(max(filter(None, expected_times)), now) if expected_times and all(expected_times) else ""
 
@@ -330,7 +327,7 @@ def terms_in_words(spec: MigrationPlanSpec) -> str:
 
 
 def methods_in_words(plan: MigrationPlan) -> str:
-    """Return how many pods surge and how many are evicted first, as far as it is known; "" if none surges."""
+    """Return how many pods surge and how many are evicted first, as far as that is known; "" if none surges."""
     if all(move.method is MoveMethod.EVICT for move in plan.spec.moves):
         return ""
     pairs = zip(plan.spec.moves, plan.move_statuses, strict=True)

@@ -48,15 +48,12 @@ def missing_in_words(plan: Plan) -> tuple[str, ...]:
 
 
 def judge_plan(plan: Plan) -> str:
-    """Return how good a plan is.
-
-    Returns "" if nothing is known or asked.
-    """
+    """Return how good a plan is, "" if nothing is known or asked."""
     return goal_of(plan.objective).judgement(plan)
 
 
 def unpriced_in_words(plan: Plan) -> tuple[str, ...]:
-    """Return which nodes have no price, in a sentence; nothing if all have one, or none needs it."""
+    """Return which nodes have no price, in a sentence; () if all have one, or none needs it."""
     if plan.weights is None or not plan.weights.unknown:
         return ()
     named_nodes = first_few(list(plan.weights.unknown), _LISTED_PODS)
@@ -81,7 +78,7 @@ def cost_in_words(plan: Plan) -> str:
 
 
 def competing_pods_in_words(plan: Plan) -> str:
-    """Return which pods could take the room of others, in a sentence."""
+    """Return which waiting pods could take the room of others, in a sentence."""
     named_pods = first_few(list(plan.competing_pods), _LISTED_PODS)
     return (
         f"No taint keeps these waiting pods off the room while it is made, for they tolerate every one: {named_pods}."
@@ -91,9 +88,9 @@ def competing_pods_in_words(plan: Plan) -> str:
 # --- gain and risk ----------------------------------------------------------------------------------------------------
 
 Prices: TypeAlias = Mapping[str, float]
-"""What an hour of a resource costs, such as of a core, or of a node by `NODE`.
+"""Hourly price per unit of a resource, such as a core, or per node for `NODE`.
 
-For plans that know no prices: one that was made by `nodePrice` says itself what it is worth.
+They are for plans without prices: a plan by `nodePrice` says itself what it is worth.
 """
 
 NO_PRICES: Final[Prices] = MappingProxyType({})
@@ -102,12 +99,12 @@ _HOURS_OF_A_MONTH: Final = 730
 
 
 def stakes_in_words(predicted: Predicted, prices: Prices = NO_PRICES) -> tuple[str, ...]:
-    """Return gain and risk, a sentence each, where there is any."""
+    """Return gain and risk, a sentence each, as far as there is any."""
     return tuple(filter(None, (gain_in_words(predicted, prices), risk_in_words(predicted))))
 
 
 def gain_in_words(predicted: Predicted, prices: Prices = NO_PRICES) -> str:
-    """Return what the freed nodes have, and what that costs; "" without any."""
+    """Return which amounts the freed nodes have, and what these cost; "" without any."""
     if not predicted.freed_nodes:
         return ""
     freed_resources = predicted.freed_resources
@@ -131,7 +128,7 @@ def gain_in_words(predicted: Predicted, prices: Prices = NO_PRICES) -> str:
 
 
 def _units(name: str, amount: str) -> float:
-    """Return how many units of a resource are paid for: cores, Gi of memory, pieces of others."""
+    """Return how many units of a resource are paid for: cores, Gi of memory, otherwise pieces."""
     units = parse_quantity(amount).nano() / 1e9
     return units / (1 << 30) if name == MEMORY else units
 
@@ -165,7 +162,7 @@ class RefusalGroup:
 
 
 def compare_states(plan: Plan, states: Sequence[Fragmentation]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return labels with a text for each state of the plan's cluster."""
+    """Return rows of a label and a text for each state of the plan's cluster."""
     rows = [
         ("nodes with pods", [str(_used_nodes(state)) for state in states]),
         ("empty nodes", [str(len(state.empty_nodes)) for state in states]),
@@ -185,7 +182,7 @@ def compare_states(plan: Plan, states: Sequence[Fragmentation]) -> tuple[tuple[s
 
 
 def shown_resources(plan: Plan) -> tuple[str, ...]:
-    """Return the resources shown first: that of the plan, cores, memory."""
+    """Return the resources to show: the plan's own, cores, memory."""
     shown = dict.fromkeys((plan.settings.resource_type, CPU, MEMORY))
     return tuple(resource for resource in shown if resource in plan.before.resources)
 

@@ -1,7 +1,4 @@
-"""A plan in a terminal: sentences, tables and a picture.
-
-It is readable without colour.
-"""
+"""A plan in a terminal: sentences, tables and a picture, readable without colour."""
 
 import os
 from collections import Counter
@@ -117,10 +114,7 @@ def render_plan(plan: Plan, prices: Prices = NO_PRICES, *, wide: bool = False) -
 
 
 def _judgement(plan: Plan) -> list[Text]:
-    """Return quality, cost and freed nodes in sentences.
-
-    Leaves out quality where the strategy proves none.
-    """
+    """Return quality, cost and freed nodes in sentences, without quality where the strategy proves none."""
     sentences = [*plan.notes, *unpriced_in_words(plan), *([judgement] if (judgement := judge_plan(plan)) else [])]
     if plan.moves:
         sentences.append(cost_in_words(plan))
@@ -152,7 +146,7 @@ def _fragmentation_table(plan: Plan) -> Table:
     return table
 
 
-def moves_table(plan: Plan, most: int = _LISTED_MOVES) -> Table:
+def moves_table(plan: Plan, max_moves: int = _LISTED_MOVES) -> Table:
     """Return the moves in the order of their waves, which are named where moves wait for others, at most so many."""
     moves, ways = plan.moves, plan.ways or [MoveWay()] * len(plan.moves)
     table = Table(title=PlannedMove.count_all(moves), title_justify="left", title_style="bold")
@@ -162,7 +156,7 @@ def moves_table(plan: Plan, most: int = _LISTED_MOVES) -> Table:
     by_heading = ("by",) if any(way.method for way in ways) else ()
     for heading in ("pod", "requests", "from", "to", *by_heading, *why_heading):
         table.add_column(heading, overflow="fold")
-    for move, way in sorted(zip(moves, ways, strict=True), key=lambda move_and_way: move_and_way[0].wave)[:most]:
+    for move, way in sorted(zip(moves, ways, strict=True), key=lambda move_and_way: move_and_way[0].wave)[:max_moves]:
         requests = " ".join(f"{resource}={amount}" for resource, amount in move.requests.items())
         method_cell = (": ".join(filter(None, (way.method, way.reason))),) if by_heading else ()
         method_and_reason = (*method_cell, move.reason) if why_heading else method_cell
@@ -170,8 +164,8 @@ def moves_table(plan: Plan, most: int = _LISTED_MOVES) -> Table:
         table.add_row(
             *wave, f"{move.namespace}/{move.pod}", requests, move.source, move.destination, *method_and_reason
         )
-    if len(moves) > most:
-        table.caption = f"and {len(moves) - most} more; {ALL_IN_JSON}"
+    if len(moves) > max_moves:
+        table.caption = f"and {len(moves) - max_moves} more; {ALL_IN_JSON}"
     return table
 
 
@@ -194,7 +188,7 @@ def _room_table(plan: Plan) -> Table:
 
 
 def _refusals_table(refused: Sequence[Refused]) -> Table:
-    """Return why not more, by reason with one example each."""
+    """Return the reasons for not doing more, with one example each."""
     groups = group_refusals(refused)
     table = Table(title="Why not more", title_justify="left", title_style="bold")
     for heading in ("", "reason", "for example"):

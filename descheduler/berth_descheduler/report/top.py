@@ -111,7 +111,7 @@ def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan], selector: s
 
 
 def _select(snapshot: Snapshot, selector: str) -> Snapshot:
-    """Return some nodes with their pods, and the pods that wait."""
+    """Return the nodes that a selector matches with their pods, and the pods that wait."""
     wanted_labels = parse_selector(selector)
     nodes = tuple(node for node in snapshot.nodes if matches_labels(wanted_labels, node.metadata.labels))
     names = {"", *(node.metadata.name for node in nodes)}
@@ -194,12 +194,12 @@ _PLAIN_ROWS: Final = 40
 _BAR_WIDTH: Final = 10
 _NARROW: Final = 100
 _NARROW_BAR: Final = 6
-"""Where the terminal has fewer columns than this."""
+"""The width of a bar where the terminal has fewer columns than `_NARROW`."""
 
 _LISTED_MOVES: Final = 5
 _LOW: Final = 40
 _LISTED_IF_LOW: Final = 2
-"""Where the terminal has fewer lines than this."""
+"""How many moves are listed where the terminal has fewer lines than `_LOW`."""
 
 _LEAST_MAP: Final = 4
 _KEYS: Final = {
@@ -230,14 +230,14 @@ class Scroll:
     nodes: int = 0
 
     def press(self, key: str) -> None:
-        """Move as the sequence of a key says; others do nothing."""
+        """Scroll by the escape sequence of a key; other keys do nothing."""
         page_rows, last_row = max(1, self.rows - 1), max(0, self.nodes - self.rows)
         first_by_key = {"up": self.first - 1, "down": self.first + 1, "home": 0, "end": last_row}
         first_by_key |= {"page up": self.first - page_rows, "page down": self.first + page_rows}
         self.first = max(0, min(last_row, first_by_key.get(_KEYS.get(key, ""), self.first)))
 
     def fit(self, nodes: int, rows: int) -> None:
-        """Note what is there and how much of it can be shown."""
+        """Note how many nodes there are, and how many rows can be shown."""
         self.nodes, self.rows = nodes, rows
         self.first = max(0, min(self.first, nodes - rows))
 
@@ -262,7 +262,7 @@ class _Frame:
     head: RenderableType
     view: TopView
     height: int | None
-    most: int
+    max_rows: int
     """Rows where there is no height."""
 
     scroll: Scroll | None
@@ -270,7 +270,7 @@ class _Frame:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the head and the rows that fit below it."""
         yield self.head
-        rows = self.most
+        rows = self.max_rows
         if self.height is not None:
             used = len(console.render_lines(self.head, options.update(height=None), pad=False))
             rows = max(1, self.height - used - 2)
@@ -290,9 +290,9 @@ def _headline(view: TopView, at: datetime) -> Text:
     )
 
 
-def _legend(view: TopView, most: int) -> Text:
+def _legend(view: TopView, max_signs: int) -> Text:
     """Return the meaning of the signs in use."""
-    nodes_per_sign_drawn = nodes_per_sign(len(view.nodes), most)
+    nodes_per_sign_drawn = nodes_per_sign(len(view.nodes), max_signs)
     scale = "" if nodes_per_sign_drawn == 1 else f", {nodes_per_sign_drawn} nodes to a sign"
     legend = Text(f"Nodes by {SHOWN_RESOURCES[0]} requested (· is empty{scale}")
     for mark, (sign, style) in _MARKS.items():
@@ -304,10 +304,10 @@ def _legend(view: TopView, most: int) -> Text:
     return legend
 
 
-def _draw_map(view: TopView, most: int) -> Text:
+def _draw_map(view: TopView, max_signs: int) -> Text:
     """Return the picture of the nodes, with letters for marks."""
-    picture = draw_nodes(view.fragmentation, SHOWN_RESOURCES[0], most)
-    if nodes_per_sign(len(view.nodes), most) > 1:
+    picture = draw_nodes(view.fragmentation, SHOWN_RESOURCES[0], max_signs)
+    if nodes_per_sign(len(view.nodes), max_signs) > 1:
         return picture
     node_map = Text()
     signs = [sign for sign in picture.divide(range(1, len(picture.plain) + 1)) if sign.plain != "\n"]
@@ -320,7 +320,7 @@ def _draw_map(view: TopView, most: int) -> Text:
 
 
 def _nodes_table(view: TopView, rows: int, scroll: Scroll | None, *, narrow: bool) -> Table:
-    """Return the most important nodes, at most `rows`, or those that are scrolled to."""
+    """Return at most `rows` nodes, the most important ones or those that are scrolled to."""
     table = Table(box=None, padding=(0, 2, 0, 0), caption_justify="left")
     table.add_column("node", no_wrap=True, overflow="ellipsis")
     width, first_row = _NARROW_BAR if narrow else _BAR_WIDTH, 0 if scroll is None else scroll.first
@@ -360,8 +360,8 @@ def _bar(line: NodeLine, resource: str, width: int) -> Text:
     return Text.assemble(("━" * filled, style), ("·" * (width - filled), "dim"))
 
 
-def _render_plan(plan: MigrationPlan, most: int) -> Sequence[RenderableType]:
-    """Return the plan, its progress and the moves in progress, at most so many."""
+def _render_plan(plan: MigrationPlan, max_moves: int) -> Sequence[RenderableType]:
+    """Return the plan, its progress and at most `max_moves` of the moves in progress."""
     statuses = plan.move_statuses
     states = Counter(status.state for status in statuses)
     moves_over = sum(status.state.terminal for status in statuses)
@@ -380,7 +380,7 @@ def _render_plan(plan: MigrationPlan, most: int) -> Sequence[RenderableType]:
     pairs = zip(plan.spec.moves, statuses, strict=True)
     in_progress = [pair for pair in pairs if pair[1].state in _OPEN_STATES]
     in_progress.sort(key=lambda pair: _OPEN_STATES.index(pair[1].state))
-    for move, move_status in in_progress[:most]:
+    for move, move_status in in_progress[:max_moves]:
         destination = move.destination
         line = f"  {move_status.state.value:9} {move.namespace}/{move.pod}  {move.source} -> {destination}"
         parts.append(Text(line, no_wrap=True, overflow="ellipsis"))

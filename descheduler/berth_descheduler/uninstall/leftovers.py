@@ -1,7 +1,7 @@
 """What Berth has put on nodes and pods, and the patches that take it off.
 
-What people set stays: the label `berth.volcano.sh/evictions`, and all of other groups. A toleration stays with its pod,
-since Kubernetes lets none be taken off; without its taint it says nothing.
+What people set stays: the label `berth.volcano.sh/evictions`, and everything of other API groups. A toleration stays
+with its pod, as Kubernetes lets none be removed; without its taint it has no effect.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,11 +22,11 @@ from berth_core.snapshot import RawObject
 from berth_descheduler.migration.nodes.freed_marks import read_mark
 
 _GATES: Final = frozenset({HANDOVER_GATE, QUEUE_GATE})
-_OF_PEOPLE: Final = frozenset({EVICTIONS_LABEL})
+_SET_BY_PEOPLE: Final = frozenset({EVICTIONS_LABEL})
 
 
 def is_own_pod(raw_pod: RawObject, own_namespace: str) -> bool:
-    """Return whether a pod is a placeholder or a fence, which is deleted as a whole; elsewhere none is one."""
+    """Return whether a pod is a placeholder or a fence, which is deleted whole; both are in Berth's namespace only."""
     labels = _labels(raw_pod)
     return raw_pod["metadata"]["namespace"] == own_namespace and "true" in {
         labels.get(PLACEHOLDER_LABEL),
@@ -40,7 +40,7 @@ def is_released(raw_pod: RawObject) -> bool:
 
 
 def marks_of_node(raw_node: RawObject) -> tuple[str, ...]:
-    """Return the labels, annotations and taints on a node that Berth has put there, each with its sort."""
+    """Return Berth's labels, annotations and taints on a node, each with its kind."""
     return (
         *(f"label {key}" for key in _own_keys(_labels(raw_node))),
         *(f"annotation {key}" for key in _annotations_to_remove(raw_node)),
@@ -49,7 +49,7 @@ def marks_of_node(raw_node: RawObject) -> tuple[str, ...]:
 
 
 def build_node_patch(raw_node: RawObject) -> dict[str, Any]:
-    """Return the merge patch that takes them off a node as it was read."""
+    """Return the merge patch that takes Berth's marks off a node, on the condition of the version that was read."""
     kept_taints = [taint for taint in _taints(raw_node) if not _is_own(taint["key"])]
     metadata = {
         "resourceVersion": raw_node["metadata"]["resourceVersion"],
@@ -60,7 +60,7 @@ def build_node_patch(raw_node: RawObject) -> dict[str, Any]:
 
 
 def marks_of_pod(raw_pod: RawObject) -> tuple[str, ...]:
-    """Return the labels, annotations, gates and the nomination of a pod that are Berth's, each with its sort."""
+    """Return a pod's labels, annotations, gates and nomination that are Berth's, each with its kind."""
     return (
         *(f"label {key}" for key in _own_keys(_labels(raw_pod))),
         *((f"label {TEMPLATE_HASH_LABEL}={RELEASED_HASH}",) if is_released(raw_pod) else ()),
@@ -77,7 +77,7 @@ def is_nominated(raw_pod: RawObject) -> bool:
 
 
 def build_pod_patch(raw_pod: RawObject) -> dict[str, Any]:
-    """Return the merge patch that takes them off a pod as it was read, but for its place in a ReplicaSet."""
+    """Return the merge patch that takes Berth's marks off a pod, except its place in a ReplicaSet."""
     kept_gates = [gate for gate in _gates(raw_pod) if gate["name"] not in _GATES]
     metadata = {
         "resourceVersion": raw_pod["metadata"]["resourceVersion"],
@@ -88,7 +88,7 @@ def build_pod_patch(raw_pod: RawObject) -> dict[str, Any]:
 
 
 def _annotations_to_remove(raw_node: RawObject) -> tuple[str, ...]:
-    """Return Berth's annotations, and those for an autoscaler that are still as a plan put them on the node."""
+    """Return Berth's annotations, and those for an autoscaler that are still as a plan set them."""
     annotations = _annotations(raw_node)
     mark = read_mark(annotations)
     for_autoscalers = {} if mark is None else mark.annotations
@@ -103,7 +103,7 @@ def _own_keys(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_own(key: str) -> bool:
-    return key.startswith(f"{PREFIX}/") and key not in _OF_PEOPLE
+    return key.startswith(f"{PREFIX}/") and key not in _SET_BY_PEOPLE
 
 
 def _labels(raw: RawObject) -> Mapping[str, str]:

@@ -101,18 +101,18 @@ _RELEASE_KINDS: Final = (
     CLUSTER_ROLES,
     SERVICE_ACCOUNTS,
 )
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _LEASES: Final = frozenset({OPERATOR_LEASE, DESCHEDULER_LEASE, LEADER_LEASE})
-_OF_KUBERNETES: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+_NAMESPACES_OF_KUBERNETES: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 _BY_HELM: Final = f"{MANAGED_LABEL}=Helm"
 _NAME_OF_RELEASE: Final = "meta.helm.sh/release-name"
 _NAMESPACE_OF_RELEASE: Final = "meta.helm.sh/release-namespace"
 _POLL_SECONDS: Final = 0.2
 _POLICY_SECONDS: Final = 30.0
-"""How long a policy that is deleted may go on refusing, until each API server has heard of it."""
+"""How long a deleted admission policy may go on refusing, until every API server has noticed."""
 
 _CLUSTER_SECONDS: Final = 300.0
-"""For what Kubernetes itself ends: pods by their grace, a namespace, kinds."""
+"""How long to wait for what Kubernetes itself ends: pods with their grace periods, a namespace, CRDs."""
 
 
 class RemovalStep(StrEnum):
@@ -130,16 +130,16 @@ class Settings:
     """What is uninstalled, and what is kept."""
 
     namespace: str
-    """Berth's own."""
+    """Berth's namespace."""
 
     release: str
-    """Its name for helm, which need not be on this machine."""
+    """The name of the helm release; helm itself need not be installed here."""
 
     keep_crds: bool
-    """Whether the kinds stay, without any object of them."""
+    """Whether the CRDs stay, without any object of them."""
 
     timeout_seconds: float
-    """How long to wait for each thing that Berth's programs, or others who hold finalizers, do."""
+    """How long to wait for each thing that Berth's programs, or the holders of finalizers, have to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Removal:
     def why_namespace_stays(self) -> str:
         """Return why Berth's namespace is not deleted, "" if it is."""
         namespace = self._settings.namespace
-        if namespace in _OF_KUBERNETES:
+        if namespace in _NAMESPACES_OF_KUBERNETES:
             return f"the namespace {namespace} stays: it is Kubernetes' own"
         others = [raw_pod["metadata"]["name"] for raw_pod in self._pods_of_others()]
         return f"the namespace {namespace} stays: the pod {others[0]} there is not Berth's" if others else ""
@@ -213,14 +213,14 @@ class Removal:
         yield from (_item(step, resource, raw) for raw in raw_objects)
 
     def _list(self, resource: Resource, label_selector: str = "") -> Sequence[RawObject]:
-        """Return all objects of a kind, none where the cluster does not have the kind."""
+        """Return all objects of a kind, none where the cluster does not serve it."""
         try:
             return self._client.list(resource, label_selector=label_selector).items
         except NotFoundError:
             return ()
 
     def _of_release(self, resource: Resource) -> list[RawObject]:
-        """Return what helm has installed with the release, or another tool from its chart."""
+        """Return the objects that helm, or another tool from the chart, installed with the release."""
         return [raw for raw in self._list(resource, _BY_HELM) if self._is_of_release(raw)]
 
     def _is_of_release(self, raw: RawObject) -> bool:
@@ -310,14 +310,14 @@ class Removal:
                 self._free_of_finalizers(resource)
 
     def _is_at_work(self, program: Program) -> bool:
-        """Return whether a program is there, which takes a while to know of one that may be restarting."""
+        """Return whether a program runs; for one that may be restarting this takes a while."""
         if program not in self._at_work:
             namespace = self._settings.namespace
             self._at_work[program] = not why_absent(self._client, self._clock, program, namespace=namespace)
         return self._at_work[program]
 
     def _wait_for_registration(self, name: str) -> None:
-        """Wait until the operator, if it is there, has taken a webhook back."""
+        """Wait until the operator, if it runs, has withdrawn a webhook."""
 
         def is_gone() -> bool:
             return all(raw["metadata"]["name"] != name for raw in self._list(MUTATING_WEBHOOKS))
@@ -326,7 +326,7 @@ class Removal:
             self._wait(f"the operator has taken back its webhook {name}", is_gone)
 
     def _free_of_finalizers(self, resource: Resource) -> None:
-        """Let objects go that something keeps which is not there any more."""
+        """Release objects that are being deleted from finalizers whose holder does not run any more."""
         for raw in self._list(resource):
             metadata = raw["metadata"]
             if metadata.get("deletionTimestamp") and metadata.get("finalizers"):
@@ -337,7 +337,7 @@ class Removal:
     def _pods_of_programs(self) -> list[RawObject]:
         labels = f"app.kubernetes.io/instance={self._settings.release},app.kubernetes.io/component"
         raw_pods = self._client.list(PODS, namespace=self._settings.namespace, label_selector=labels).items
-        return [raw_pod for raw_pod in raw_pods if raw_pod["status"].get("phase") not in _ENDED]
+        return [raw_pod for raw_pod in raw_pods if raw_pod["status"].get("phase") not in _TERMINAL_PHASES]
 
     def _released_pods(self) -> list[RawObject]:
         return [raw_pod for raw_pod in self._list(PODS) if is_released(raw_pod)]
@@ -361,7 +361,7 @@ class Removal:
         return [raw_pod for raw_pod in self._list(PODS) if is_own_pod(raw_pod, self._settings.namespace)]
 
     def _build_return(self, raw_pod: RawObject) -> dict[str, Any]:
-        """Return the patch that gives a pod back to its ReplicaSet, by the label that this selects its pods by."""
+        """Return the patch that gives a pod back to its ReplicaSet, by the label by which that selects its pods."""
         metadata = raw_pod["metadata"]
         owners = [owner for owner in metadata.get("ownerReferences") or () if owner["kind"] == REPLICA_SETS.kind]
         for owner in owners:
@@ -375,7 +375,7 @@ class Removal:
     def _patch(
         self, resource: Resource, raw: RawObject, build: Callable[[RawObject], dict[str, Any]], subresource: str = ""
     ) -> None:
-        """Patch an object that may change meanwhile, or that a policy which is on its way out still guards."""
+        """Patch an object; try again while it changes, or while a deleted admission policy still guards it."""
         namespace, name = raw["metadata"].get("namespace"), raw["metadata"]["name"]
         deadline = self._clock.monotonic() + max(self._settings.timeout_seconds, _POLICY_SECONDS)
         while True:
@@ -404,7 +404,7 @@ class Removal:
             self._report(f"deleted {len(raw_objects)} of {resource.plural}")
 
     def _wait(self, claim: str, is_reached: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Return whether something came to be in time; what was not waited for is cleared up by the later steps."""
+        """Return whether a state was reached in time; later steps clean up what was not."""
         seconds = self._settings.timeout_seconds if seconds is None else seconds
         deadline = self._clock.monotonic() + seconds
         while not is_reached():

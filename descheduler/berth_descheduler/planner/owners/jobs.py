@@ -1,13 +1,13 @@
 """Whether a Job makes an evicted pod again, and whether evictions could fail it.
 
-As its controller has it (pkg/controller/job, `syncJob` and `manageJob`): without `completions` it makes no pod once one
-has succeeded; with them it wants as many as are missing, at most `parallelism`; one that has met its success criteria,
-fails, or belongs to another controller gets none.
+This follows its controller (pkg/controller/job, `syncJob` and `manageJob`). Without `completions` it makes no pod once
+one has succeeded; with `completions` it wants as many as are missing, at most `parallelism`. A Job that has met its
+success criteria, fails, or belongs to another controller gets no pods.
 
 A pod that is deleted before it has succeeded is a failure to the Job controller, whatever its `restartPolicy`, and the
-Job fails with more of them than its `backoffLimit` says. Not so if a rule of its `podFailurePolicy` ignores the
-condition `DisruptionTarget`, which every evicted pod has, and no rule before it could do something else. What is not
-known of a Job keeps its pods where they are.
+Job fails with more of them than its `backoffLimit` says. That is not so if a rule of its `podFailurePolicy` ignores the
+condition `DisruptionTarget`, which every evicted pod has (KEP-3329), and no rule before it could do something else.
+What is not known of a Job keeps its pods where they are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ from berth_core.objects import DISRUPTION_TARGET
 from berth_descheduler.framework import Refusal, RefusalReason
 
 _CONTROLLER: Final = "kubernetes.io/job-controller"
-"""Of `spec.managedBy`: the one that kube-controller-manager runs."""
+"""The value of `spec.managedBy` for the controller that kube-controller-manager runs."""
 
 _ENDS: Final = ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
 """Conditions of a Job that makes no pods any more."""
 
 _START: Final = timedelta(minutes=1)
-"""What a replacement is given to start in, beside the grace period of the pod before it."""
+"""Time for a replacement to start in, beside the grace period of the pod before it."""
 
 _DEFAULT_GRACE_SECONDS: Final = 30
 _IGNORE: Final = "Ignore"
@@ -36,7 +36,10 @@ _MOVES_OF_A_POD: Final = 2
 def ending_refusals(
     job: Workload, pod: Pod, pods: Sequence[Pod], now: datetime | None, *, has_succeeded: bool
 ) -> Iterator[Refusal]:
-    """Yield why a Job makes no pod in the stead of one of its `pods`; by its policy it may have succeeded already."""
+    """Yield why a Job makes no pod in the stead of one of its `pods`.
+
+    `has_succeeded` says that its success policy is met already.
+    """
     name = f"Job {job.metadata.name}"
     if job.spec.managed_by not in {"", _CONTROLLER}:
         text = f"its {name} is managed by {job.spec.managed_by}, which is not known to make its pods again"
@@ -61,10 +64,7 @@ def ending_refusals(
 
 
 def failing_refusal(job: Workload | None, active_pods: int) -> Refusal | None:
-    """Return why evicting a Job's pods could fail it.
-
-    None if evicting all of them cannot fail it.
-    """
+    """Return why evicting a Job's pods could fail it, None if evicting all of them cannot."""
     if job is None:
         return _refusal("its Job is not in the snapshot, so it is not known how many evictions would fail that")
     spec, name = job.spec, f"Job {job.metadata.name}"
@@ -112,7 +112,7 @@ def _time_left(job: Workload, now: datetime | None) -> timedelta | None:
 def _ignores_evictions(rules: tuple[PodFailurePolicyRule, ...]) -> bool:
     """Return whether the first rule that may match an eviction ignores it.
 
-    The rule has to match the condition `DisruptionTarget`; rules before it that ignore something else do no harm.
+    Such a rule matches the condition `DisruptionTarget`; rules before it that ignore something else do no harm.
     """
     for rule in rules:
         if any(

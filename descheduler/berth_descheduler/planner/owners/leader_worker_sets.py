@@ -19,7 +19,7 @@ _SIZE_ANNOTATION: Final = "leaderworkerset.sigs.k8s.io/size"
 _LEADER: Final = "0"
 _ALONE: Final = "1"
 _SPARING: Final = frozenset({"None", "Default"})
-"""Restart policies that leave the group alone; Default is the older name of None."""
+"""Restart policies that do not restart the group; Default is the older name of None."""
 
 
 class LeaderWorkerSets:

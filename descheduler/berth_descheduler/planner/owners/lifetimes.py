@@ -11,7 +11,7 @@ from berth_core import Pod, Snapshot
 from berth_descheduler.framework import Refusal, RefusalReason
 
 HARMLESS_FINALIZERS: Final = frozenset({"batch.kubernetes.io/job-tracking"})
-"""The Job controller removes its own as soon as it has counted the pod."""
+"""The Job controller removes its finalizer as soon as it has counted the pod."""
 
 
 class Lifetimes:

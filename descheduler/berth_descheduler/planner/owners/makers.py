@@ -1,7 +1,7 @@
 """The controllers that make evicted pods again, and the pods that each has.
 
-A snapshot without any object of a controller's kind was made without that kind, unless its reader was told otherwise
-and it has other controllers: what is not known of such controllers keeps no pod, except those of Jobs.
+A snapshot without any object of a kind was made without that kind, unless it says otherwise and has other controllers.
+Controllers of a kind that the snapshot lacks keep no pod by being unknown, except Jobs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -52,7 +52,7 @@ class Makers:
             self._known_kinds.update(_KINDS[kind] for kind in snapshot.stated & _KINDS.keys())
 
     def maker(self, pod: Pod) -> Workload | None:
-        """Return a pod's controller, None where the snapshot lacks it or has a later one of its name."""
+        """Return a pod's controller, None where the snapshot lacks it or has another one under its name."""
         return None if (owner := pod.controller) is None else self.referred(pod.metadata.namespace, owner)
 
     def referred(self, namespace: str, owner: OwnerReference) -> Workload | None:
@@ -91,7 +91,7 @@ class Makers:
 
 
 def unmade_refusal(pod: Pod) -> Refusal | None:
-    """Return why nothing of a known kind would make a pod again."""
+    """Return why no controller of a known kind would make a pod again."""
     owner = pod.controller
     if owner is None:
         return Refusal(RefusalReason.NO_CONTROLLER, "no controller would make the pod again")
@@ -102,7 +102,7 @@ def unmade_refusal(pod: Pod) -> Refusal | None:
 
 
 def shrinking_refusal(pod: Pod, workload: Workload, active_pods: int) -> Refusal | None:
-    """Return why a controller makes no pod for one that goes: it ends, or has more than it wants."""
+    """Return why a controller makes no pod for one that goes: it ends, or has more pods than it wants."""
     name = f"{workload.kind} {workload.metadata.name}"
     if workload.metadata.deletion_timestamp is not None or workload.spec.suspend:
         return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, f"its {name} is being deleted or is suspended")

@@ -38,13 +38,13 @@ _SYNCED_PHASES: Final = frozenset({"", "Pending", "Running"})
 class Owners:
     """Answers for the pods of one snapshot, which may hold no more than one pod's owner and siblings.
 
-    Without a time nothing is nearly over, and what is Ready counts as available.
+    Without a time no deadline counts as near, and a pod that is Ready counts as available.
     """
 
     def __init__(
         self, snapshot: Snapshot, now: datetime | None = None, known_kinds: Collection[GroupKind] = ()
     ) -> None:
-        """Of the `known_kinds` the snapshot has all that matter, even if it has none."""
+        """The snapshot has everything that matters of the `known_kinds`, even if it has no object of them."""
         self._now = now
         self._makers = Makers(snapshot, known_kinds)
         self._lifetimes = Lifetimes(snapshot)
@@ -83,9 +83,9 @@ class Owners:
         return () if refusal is None else (refusal,)
 
     def orphan_refusals(self, pod: Pod) -> tuple[Refusal, ...]:
-        """Return why no DaemonSet would give a node this daemon pod again; empty for one of a DaemonSet that lives.
+        """Return why no DaemonSet would give a node this daemon pod again, () where its DaemonSet would.
 
-        Its node is as little free as one with a pod that nothing makes again.
+        The pod's node is as little free as one with a pod that nothing makes again.
         """
         owner = pod.controller
         if owner is None or owner.group_kind != DAEMON_SET_KIND or not self._makers.knows(DAEMON_SET_KIND):
@@ -135,9 +135,9 @@ class Owners:
         return self._successful[key]
 
     def _ending_above(self, workload: Workload) -> Refusal | None:
-        """Return why a workload is about to go: what controls it is being deleted, or its Deployment is gone.
+        """Return why a workload is about to go, for the garbage collector is about to delete it.
 
-        Then the garbage collector is about to delete it, too.
+        What controls it is being deleted, or its Deployment is gone.
         """
         above = workload.controller
         if above is None:
@@ -173,7 +173,7 @@ class Owners:
             yield Refusal(RefusalReason.LOWER_ORDINAL_NOT_READY, text)
 
     def _of_revision(self, pod: Pod, stateful_set: Workload) -> Iterator[Refusal]:
-        """Yield what the revision asks for from which a StatefulSet makes the replacement."""
+        """Yield what the StatefulSet's revision from which it makes the replacement asks for beyond the pod."""
         template = stateful_set.spec.template
         if template is None:
             return
@@ -205,14 +205,14 @@ class Owners:
         return revision.template
 
     def _asked(self, pod: Pod, template: PodTemplate, *, is_other_revision: bool = False) -> str:
-        """Return what the replacement is that the pod is not, "" for nothing that matters."""
+        """Return how the replacement differs from the pod, "" for nothing that matters."""
         differences = self._templates.differences(pod, template, is_other_revision=is_other_revision)
         return ", ".join(filter(None, (differences, self._labels.difference(pod, template))))
 
     def _of_volcano_job(self, pod: Pod, job: VolcanoJob) -> Iterator[Refusal]:
         """Yield why a Volcano Job makes no pod, and what the template of the pod's task asks for.
 
-        A task that the Job does not have is the gang's to refuse.
+        A task that the Job does not have is left to the rules on gangs.
         """
         title = f"Volcano Job {job.metadata.name}"
         if job.status.state.phase not in _SYNCED_PHASES:

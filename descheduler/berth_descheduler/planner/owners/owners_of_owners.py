@@ -1,7 +1,7 @@
-"""Whether what stands above a pod's controller leaves the pod alone when it is evicted.
+"""Whether the owner of a pod's controller leaves the pod alone when it is evicted.
 
 A Deployment does. Of an operator's own kind that is not known: it may restart all pods of its database, or move a
-primary that was just handed over. What is known of a kind stands beside it; a policy names others.
+primary that was just handed over. Known harmless kinds are listed here; a policy names others.
 """
 
 import re
@@ -13,7 +13,7 @@ from berth_descheduler.planner.owners.leader_worker_sets import LEADER_WORKER_SE
 from berth_descheduler.planner.owners.makers import GroupKind, Makers
 
 EVERY_OWNER: Final = "*"
-"""As the name of a kind: all."""
+"""The name that stands for all kinds."""
 
 _KIND_AND_GROUP: Final = re.compile(r"[A-Z][A-Za-z0-9]*(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
@@ -56,7 +56,7 @@ class OwnersOfOwners:
         self._harmless = HARMLESS_OWNERS | harmless
 
     def refusal(self, pod: Pod) -> Refusal | None:
-        """Return why a pod stays whose controller belongs to something of an unknown kind."""
+        """Return why a pod stays whose controller belongs to an object of an unknown kind."""
         maker = self._makers.maker(pod)
         above = maker.controller if maker is not None else None
         if maker is None or above is None or EVERY_OWNER in self._harmless:

@@ -1,8 +1,8 @@
-"""Labels by which the replacement is another pod than the one it replaces, to rules that select pods.
+"""Labels that make the replacement another pod than the one it replaces, to rules that select pods.
 
-Its template gives it labels that the pod does not have, or with other values. That counts where a required affinity, a
-spread or a disruption budget anywhere selects by such a label: who may stand beside the pod, and who may go, changes
-with it. Labels that only the pod has are left alone: operators and people put them on pods, and do so again.
+The template may give it labels that the pod lacks or has with other values. That counts where a required affinity, a
+spread or a disruption budget anywhere selects by such a label: which pods may stand beside it, and which may go,
+changes with it. Labels that only the pod has do not count: operators and people put them on pods, and do so again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from berth_core import TEMPLATE_HASH_LABEL, LabelSelector, Pod, PodTemplate, Sna
 from berth_core.objects import SPREAD_HARD, required_affinity, required_anti_affinity
 from berth_descheduler.planner.owners.statefulsets import REVISION_LABEL
 
-_OF_THE_CONTROLLER: Final = frozenset({TEMPLATE_HASH_LABEL, REVISION_LABEL})
+_LABELS_OF_CONTROLLERS: Final = frozenset({TEMPLATE_HASH_LABEL, REVISION_LABEL})
 
 
 class ReplacementLabels:
@@ -23,14 +23,14 @@ class ReplacementLabels:
         self._snapshot = snapshot
 
     def difference(self, pod: Pod, template: PodTemplate) -> str:
-        """Return which labels that rules select by are other ones in the replacement, "" for none."""
+        """Return which labels that rules select by differ in the replacement, "" for none."""
         changed = template.metadata.labels.items() - pod.metadata.labels.items()
         if not changed:
             return ""
         selected = sorted(
             f"{key}={label_value}"
             for key, label_value in changed
-            if key not in _OF_THE_CONTROLLER and key in self._selected_keys
+            if key not in _LABELS_OF_CONTROLLERS and key in self._selected_keys
         )
         return f"has the label {', '.join(selected)}, by which pods are selected" if selected else ""
 

@@ -1,10 +1,10 @@
 """Which pods a StatefulSet makes again, when, and from which of its two revisions.
 
-As its controller has it (pkg/controller/statefulset, `updateStatefulSet` and `newVersionedStatefulSetPod`): it makes
+This follows its controller (pkg/controller/statefulset, `updateStatefulSet` and `newVersionedStatefulSetPod`). It makes
 the ordinals from `start` on, as many as `replicas`; unless it is Parallel, one after another, and none while one before
 is not Running, Ready and available. Pods below `partition` get the current revision, all others the update revision,
-which is the StatefulSet's template; with OnDelete every pod gets that. No revision keeps the claim templates: each pod
-mounts the claims that these name, as they are if they exist, and otherwise they are made.
+which is the StatefulSet's template; with OnDelete every pod gets the update revision. No revision keeps the claim
+templates: each pod mounts the claims that these name, which are made if they do not exist.
 """
 
 import re
@@ -23,13 +23,13 @@ _POD_NAME: Final = re.compile(r"(?P<parent>.*)-(?P<ordinal>[0-9]+)", re.DOTALL)
 
 
 def ordinal_of(stateful_set: Workload, pod: Pod) -> int | None:
-    """Return the ordinal that a pod's name has, None if it is no name of this StatefulSet."""
+    """Return the ordinal in a pod's name, None if it is not a name of this StatefulSet's pods."""
     name = _POD_NAME.fullmatch(pod.metadata.name)
     return int(name["ordinal"]) if name and name["parent"] == stateful_set.metadata.name else None
 
 
 def ordinal_refusal(stateful_set: Workload, pod: Pod) -> Refusal | None:
-    """Return why the pod's ordinal would not be made again."""
+    """Return why the StatefulSet would not make the pod's ordinal again."""
     title, ordinal = f"StatefulSet {stateful_set.metadata.name}", ordinal_of(stateful_set, pod)
     if ordinal is None:
         return Refusal(RefusalReason.NO_REPLACEMENT, f"its {title} makes no pod of the name {pod.metadata.name}")
@@ -42,7 +42,7 @@ def ordinal_refusal(stateful_set: Workload, pod: Pod) -> Refusal | None:
 
 
 def first_unready(stateful_set: Workload, pods: Iterable[Pod], now: datetime | None) -> tuple[int, str] | None:
-    """Return the lowest ordinal after which an ordered StatefulSet makes no pod, and why; None if it is not held up."""
+    """Return the lowest ordinal that holds up an ordered StatefulSet, and why; None if no pod does."""
     if stateful_set.spec.pod_management_policy == _PARALLEL:
         return None
     pods_by_ordinal = {ordinal_of(stateful_set, pod): pod for pod in pods}
@@ -66,7 +66,7 @@ def takes_current_revision(stateful_set: Workload, pod: Pod) -> bool:
 def claims_refusal(stateful_set: Workload, template: PodTemplate, pod: Pod) -> Refusal | None:
     """Return why the replacement, which is made from a template, would not mount the claims that the pod mounts.
 
-    So it is with a StatefulSet that was made again with other claim templates while its pods stayed.
+    That happens when a StatefulSet is made again with other claim templates while its pods stay.
     """
     suffix = f"-{pod.metadata.name}"
     made = {f"{claim.metadata.name}{suffix}" for claim in stateful_set.spec.volume_claim_templates}

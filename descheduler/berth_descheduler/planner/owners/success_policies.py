@@ -12,11 +12,11 @@ from berth_core import Pod, SuccessPolicyRule, Workload
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _INDEXED: Final = "Indexed"
 _MOST_DIGITS: Final = 10
-"""Of an index, which is below 2^31: who may create pods may annotate them with a number of any length."""
+"""The most digits of an index, which is below 2^31; a pod's annotation may have a number of any length."""
 
 
 def is_met(job: Workload, pods: Sequence[Pod]) -> bool:
-    """Return whether a Job has succeeded by its policy, with those of its `pods` that have, counted or not yet."""
+    """Return whether a Job has succeeded by its policy, counting its `pods` that have but are not counted yet."""
     policy = job.spec.success_policy
     if policy is None or job.spec.completion_mode != _INDEXED:
         return False
@@ -25,7 +25,7 @@ def is_met(job: Workload, pods: Sequence[Pod]) -> bool:
 
 
 def _is_met(rule: SuccessPolicyRule, completed: Sequence[range]) -> bool:
-    """Return whether a rule is met: by all of its indexes, or by as many of these, or of all, as it counts."""
+    """Return whether a rule is met: by all of its indexes, or by as many of them, or of all indexes, as it counts."""
     if rule.succeeded_indexes is None:
         return rule.succeeded_count is not None and sum(map(len, completed)) >= rule.succeeded_count
     asked = _merged(_ranges(rule.succeeded_indexes))
@@ -34,7 +34,7 @@ def _is_met(rule: SuccessPolicyRule, completed: Sequence[range]) -> bool:
 
 
 def _ranges(text: str) -> Iterator[range]:
-    """Yield the indexes in a text such as `0,3-5`; what is no index is left out."""
+    """Yield the indexes in a text such as `0,3-5`, without parts that are no index."""
     for part in text.split(","):
         first, _, last = part.partition("-")
         if _is_index(first) and _is_index(last or first):
@@ -64,7 +64,7 @@ def _merged(ranges: Iterable[range]) -> list[range]:
 
 
 def _in_both(asked: Sequence[range], completed: Sequence[range]) -> int:
-    """Return how many indexes are in both; each is merged."""
+    """Return how many indexes are in both sequences, each of which is merged."""
     number, here, there = 0, 0, 0
     while here < len(asked) and there < len(completed):
         start, stop = max(asked[here].start, completed[there].start), min(asked[here].stop, completed[there].stop)

@@ -1,12 +1,12 @@
-"""What a pod's replacement asks for that the pod does not: its owner's template is what it is made from.
+"""What a pod's replacement asks for that the pod does not, since it is made from its owner's template.
 
 A template differs where the replacement would ask for more of a resource, or for other nodes. What the pod has beyond
-the template came from admission and comes again: containers that a webhook adds, tolerations, a priority class by
-default, requests where the template has none. Where the pod is of another revision, it may also be that the template
-does not ask for it any more, which counts for nodes: a place held by those labels would not be taken.
+the template came from admission and comes again: containers that a webhook adds, tolerations, a default priority class,
+requests where the template has none. Where the pod is of another revision, the template may also have dropped what the
+pod asks for; that counts for nodes, since a place held by those labels would not be taken.
 
 A VerticalPodAutoscaler sets requests of cpu and memory at admission and in place, and marks the pod. Its recommendation
-is not read: the replacement is believed to get what the pod has.
+is not read: the replacement is assumed to get what the pod has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +34,7 @@ from berth_core.objects import ANY_ADDRESS, RawQuantity
 VPA_ANNOTATIONS: Final = ("vpaUpdates", "vpaInPlaceUpdated")
 """On pods whose requests a VerticalPodAutoscaler has set, at admission or in place."""
 
-_OF_VPA: Final = frozenset({"cpu", "memory"})
+_VPA_RESOURCES: Final = frozenset({"cpu", "memory"})
 _OWN_GATES: Final = frozenset({HANDOVER_GATE, QUEUE_GATE})
 
 
@@ -58,11 +58,11 @@ _COMPARED: Final = attrgetter(
 
 
 class Templates:
-    """Compares pods with the templates of one snapshot; pods that are like one before them are compared cheaply."""
+    """Compares pods with the templates of one snapshot; a pod that is like one before it costs little."""
 
     def __init__(self) -> None:
         self._alike: dict[tuple[int, bool], PodSpec] = {}
-        """By the template's identity: a pod of which it asks for nothing else."""
+        """By the template's identity: the spec of a pod from which it does not differ."""
 
     def differences(self, pod: Pod, template: PodTemplate, *, is_other_revision: bool = False) -> str:
         """Return what the replacement asks for that no place held for the pod has, "" for nothing.
@@ -128,7 +128,7 @@ def _are_equal(in_template: tuple[Container, ...], in_pod: tuple[Container, ...]
 def _requests_as_admitted(pod: Pod, asked: PodSpec) -> ResourceAmounts:
     """Return what the replacement requests once admission has added what it added to the pod."""
     held = pod.spec
-    by_vpa = _OF_VPA if _is_set_by_vpa(pod) else frozenset[str]()
+    by_vpa = _VPA_RESOURCES if _is_set_by_vpa(pod) else frozenset[str]()
     spec = PodSpec(
         containers=_as_admitted(asked.containers, held.containers, by_vpa),
         init_containers=_as_admitted(asked.init_containers, held.init_containers, by_vpa),
@@ -145,7 +145,7 @@ def _requests_as_admitted(pod: Pod, asked: PodSpec) -> ResourceAmounts:
 def _as_admitted(
     in_template: Iterable[Container], in_pod: Iterable[Container], by_vpa: frozenset[str]
 ) -> tuple[Container, ...]:
-    """Return the replacement's containers in the pod's order, those that only the template has last."""
+    """Return the replacement's containers in the pod's order, and at the end those that only the template has."""
     asked = {container.name: container for container in in_template}
     merged = [_merged(asked.pop(container.name, container), container, by_vpa) for container in in_pod]
     return (*merged, *asked.values())
@@ -166,7 +166,7 @@ def _requests_of(resources: ResourceRequirements) -> Mapping[str, RawQuantity]:
 
 
 def _other_nodes(asked: PodSpec, held: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
-    """Yield by which rules the replacement looks for other nodes."""
+    """Yield the rules by which the replacement looks for other nodes."""
     if added := sorted(asked.node_selector.items() - held.node_selector.items()):
         yield f"selects nodes by {_pairs(added)}"
     elif is_other_revision and (dropped := sorted(held.node_selector.items() - asked.node_selector.items())):
@@ -189,7 +189,7 @@ def _other_nodes(asked: PodSpec, held: PodSpec, *, is_other_revision: bool) -> I
 
 
 def _other_names(asked: PodSpec, held: PodSpec) -> Iterator[str]:
-    """Yield by which names the replacement is another pod to the scheduler."""
+    """Yield the names by which the scheduler would treat the replacement differently."""
     pairs = (
         ("priorityClassName", asked.priority_class_name, held.priority_class_name),
         ("runtimeClassName", asked.runtime_class_name, held.runtime_class_name),
@@ -201,7 +201,7 @@ def _other_names(asked: PodSpec, held: PodSpec) -> Iterator[str]:
 
 
 def _other_system(asked: PodSpec, held: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
-    """Yield for which operating system the replacement is; admission sets none."""
+    """Yield the replacement's operating system where it differs; admission sets none."""
     if asked.os is not None and asked.os != held.os:
         yield f"is for the operating system {asked.os.name}"
     elif asked.os is None and held.os is not None and is_other_revision:
@@ -219,7 +219,7 @@ def _further_things_of_the_node(asked: PodSpec, held: PodSpec) -> Iterator[str]:
 
 
 def _further_volumes(asked: PodSpec, held: PodSpec) -> Iterator[str]:
-    """Yield which volumes that are somewhere the replacement mounts beside the pod's."""
+    """Yield the volumes with a fixed location that the replacement mounts beside the pod's."""
     tied_volumes = {_tie_of(volume) for volume in held.volumes}
     for volume in asked.volumes:
         if (tie := _tie_of(volume)) and tie not in tied_volumes:
@@ -227,7 +227,7 @@ def _further_volumes(asked: PodSpec, held: PodSpec) -> Iterator[str]:
 
 
 def host_ports(spec: PodSpec) -> set[tuple[int, str, str]]:
-    """Return port, protocol and address of a node that a pod needs, "" for every address.
+    """Return the port, protocol and address of each host port that a pod needs, "" for every address.
 
     With the host's network these are all of its ports.
     """
@@ -240,7 +240,7 @@ def host_ports(spec: PodSpec) -> set[tuple[int, str, str]]:
 
 
 def _tie_of(volume: Volume) -> str:
-    """Return what ties a pod to where a volume is, "" for one that is made anew on every node."""
+    """Return what ties a pod to the location of a volume, "" for a volume that every node makes anew."""
     if volume.persistent_volume_claim is not None:
         return f"claim {volume.persistent_volume_claim.claim_name}"
     if volume.ephemeral is not None:

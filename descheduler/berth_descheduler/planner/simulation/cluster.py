@@ -1,6 +1,6 @@
 """The planner's snapshot: sorted, numbered, amounts as columns, pods in classes.
 
-What is odd about the data is said here, not repaired.
+Odd data is reported here, not repaired.
 """
 
 from collections import Counter, defaultdict
@@ -65,10 +65,7 @@ _OVER = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
 
 def reserved_slots(snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Return a pod for each promised place that no pod holds.
-
-    Each pod is nominated to the node of its place.
-    """
+    """Return a pod for each promised place that no pod holds, nominated to the node of the place."""
     live_reservations = [reservation for reservation in snapshot.reservations if reservation.is_live]
     if not live_reservations:
         return ()
@@ -97,20 +94,14 @@ def _promised_node(task: ReservationTask, slot: Slot | None) -> str:
 
 
 def _is_held(slot: Slot | None, placed: set[str]) -> bool:
-    """Return whether a slot is over or its owner has a node.
-
-    An owner that is nominated to a node counts.
-    """
+    """Return whether a slot is over, or its owner is bound or nominated to a node."""
     if slot is None:
         return False
     return slot.state in _OVER or (slot.owner is not None and slot.owner.uid in placed)
 
 
 def _slot_pod(reservation: Reservation, task: ReservationTask, name: str, node: str) -> Pod:
-    """Return a pod that stands for a placeholder to come.
-
-    It stands for the ports of its owner, too.
-    """
+    """Return a pod that stands for a placeholder to come, with the ports of its owner."""
     labels = {
         PLACEHOLDER_LABEL: "true",
         RESERVATION_LABEL: reservation.metadata.uid,
@@ -124,9 +115,9 @@ def _slot_pod(reservation: Reservation, task: ReservationTask, name: str, node: 
 
 
 def _without_neighbours(spec: PodSpec) -> PodSpec:
-    """Return a spec without what a placeholder does not ask for.
+    """Return a spec without node name, pod affinities, spread constraints, volumes and scheduling gates.
 
-    It drops the node name, pod affinities, spread constraints, volumes and scheduling gates.
+    A placeholder asks for none of these.
     """
     affinity = None if spec.affinity is None else Affinity(node_affinity=spec.affinity.node_affinity)
     return msgspec.structs.replace(
@@ -139,7 +130,7 @@ PodIndex = NewType("PodIndex", int)
 
 NAME_FIELD: Final = "metadata.name"
 NEEDED_RESOURCES: Final = (CPU, MEMORY, PODS)
-"""A node that does not say how much of these it has is left alone."""
+"""A node that does not report these in its allocatable neither gives nor takes pods."""
 
 _WAITING_NODE: Final = Node(metadata=ObjectMeta(name="(waiting)"))
 """Not ready and without labels: nothing can be put there, and it is in no topology."""
@@ -167,10 +158,7 @@ class PlacedPod:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A snapshot in numbers.
-
-    Nodes and pods are in the snapshot's order, which is fixed.
-    """
+    """A snapshot in numbers, with nodes and pods in the snapshot's order, which is fixed."""
 
     snapshot: Snapshot
     nodes: tuple[Node, ...]
@@ -180,7 +168,7 @@ class Cluster:
     """Names of the first columns; pod slots and what can be attached are among them."""
 
     capacity: tuple[tuple[int, ...], ...]  # (nodes, columns)
-    """What each node has to allocate, and of each budget."""
+    """What each node has allocatable, and what it has of each budget."""
 
     requests: tuple[tuple[int, ...], ...]  # (classes, columns)
     """What a pod of each class takes, one pod slot among it."""
@@ -189,13 +177,13 @@ class Cluster:
     """The pods of each node, those about to come included."""
 
     unreadable: Mapping[NodeIndex, str] = field(default_factory=dict)
-    """What cannot be read of what some nodes have; they then seem to have nothing."""
+    """Why some nodes' allocatable cannot be read; they count as having nothing."""
 
     no_targets: Mapping[NodeIndex, str] = field(default_factory=dict)
     """Nodes that take no pods, since something about them cannot be read."""
 
     elsewhere: tuple[Pod, ...] = ()
-    """Pods that have not ended and hold a place on no node of the snapshot: they wait, or their node is not known."""
+    """Pods that have not ended and are on no node of the snapshot: they wait, or their node is not known."""
 
     waiting_node: NodeIndex | None = None
     """A virtual node that holds the pods to make room for."""
@@ -283,7 +271,7 @@ class Cluster:
         return ResourceAmounts(dict(zip(self.resources, row, strict=False)))
 
     def unknown_demand(self, class_index: ClassIndex) -> Refusal | None:
-        """Return that it is not known what pods of a class take of a budget, None where it is."""
+        """Return why it is not known what pods of a class take of a budget, None where it is known."""
         demands = zip(self.budgets, self.classes[class_index].demands, strict=True)
         unknown_budget = next((budget for budget, demand in demands if demand is None), None)
         if unknown_budget is None:
@@ -344,9 +332,9 @@ class Cluster:
 
 
 def lent_nodes(snapshot: Snapshot) -> dict[NodeIndex, bool]:
-    """Return the lent nodes, and whether each has the fence of an open one and no other.
+    """Return the lent nodes, and whether each is open: it has the fence of an open node and no other.
 
-    A node that is not labelled any more is lent until its fence is gone, and one that has no fence yet is closed.
+    A node that is no longer labelled counts as lent until its fence is gone, and one without a fence yet is closed.
     """
     fences: defaultdict[str, set[str]] = defaultdict(set)
     for pod in snapshot.pods:
@@ -420,10 +408,7 @@ def node_and_presence(pod: Pod) -> tuple[str, PodPresence]:
 
 
 def _pinned_node(pod: Pod) -> str:
-    """Return the node to which a waiting placeholder is pinned.
-
-    Returns "" for other pods, and if there is not exactly one such node.
-    """
+    """Return the node to which a waiting placeholder is pinned, "" for other pods and without exactly one such node."""
     affinity = pod.spec.affinity
     if PLACEHOLDER_LABEL not in pod.metadata.labels or affinity is None or affinity.node_affinity is None:
         return ""
@@ -444,22 +429,22 @@ def _resource_names(several: Iterable[ResourceAmounts]) -> tuple[str, ...]:
 
 
 def _columns(amounts: ResourceAmounts, resources: tuple[str, ...], slots: int | None = None) -> tuple[int, ...]:
-    """Return amounts as a row.
-
-    A pod takes `slots` whatever it says itself.
-    """
+    """Return amounts as a row; a pod takes `slots` pod slots, whatever it says itself."""
     return tuple(slots if name == PODS and slots is not None else amounts.get(name) for name in resources)
 
 
 def _joined(*parts: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-    """Return rows whose columns stand in several parts."""
+    """Return rows made of the rows of several parts, side by side."""
     return tuple(tuple(chain.from_iterable(row)) for row in zip(*parts, strict=True))
 
 
 def _capacity_of_budgets(
     budgets: Sequence[Budget], nodes: Sequence[Node], pods: Sequence[PlacedPod], classes: Sequence[PodClass]
 ) -> list[tuple[int, ...]]:
-    """Return what each node has of each budget, with what the pods on it take; pods to come take of what is left."""
+    """Return what each node has of each budget: what is left, and what the pods on it take.
+
+    Pods to come take from what is left. A node that a budget does not limit has as much as all pods together take.
+    """
     if not budgets:
         return [()] * len(nodes)
     taken_per_node = [[0] * len(budgets) for _ in nodes]

@@ -1,9 +1,9 @@
-"""Namespaces whose affinities and spread constraints ask a plan for more counting than it does.
+"""Finds namespaces whose affinities and spread constraints would need more counting than a plan does.
 
-Where a pod goes is counted for every term that means the pod, each time that a plan tries a move. A tenant can multiply
-both pods and terms, and with them the time of everybody's plans: 120 pods with ten spread constraints each take as long
-as the pods of a whole cluster. So a namespace has a bound, with room for what people write. Above it the namespace's
-pods stay where they are, and of their terms nothing is counted but which other pods they may keep off.
+Each time that a plan tries a move, pods are counted for every term that means the moved pod. A tenant can multiply both
+pods and terms, and with them the time of everybody's plans: 120 pods with ten spread constraints each take as long as
+the pods of a whole cluster. So a namespace has a bound, well above what people write. Beyond it the namespace's pods
+stay where they are, and its terms count only as far as they may keep off pods of other namespaces.
 """
 
 from collections import Counter
@@ -24,14 +24,14 @@ from berth_descheduler.planner.simulation.pod_terms import (
 )
 
 FREE_COUNTS: Final = 4_000
-"""What any namespace may ask for, in pods that are counted for a term."""
+"""How many counts of a pod for a term any namespace may ask for."""
 COUNTS_PER_OWN_POD: Final = 32
 """What it may ask for besides, for each of its pods: carried terms, and terms that mean the pod."""
 COUNTS_PER_POD: Final = 2
 """What it may ask for besides, for each pod of the cluster: terms may mean pods of all namespaces."""
 
 _NODES_PER_COUNT: Final = 32
-"""So many nodes are looked at in the time of a count, for a spread constraint that counts on nodes of its own."""
+"""How many nodes are looked at in the time of one count, for a spread constraint that counts on nodes of its own."""
 
 
 class _PodNumbers:
@@ -59,7 +59,7 @@ class _PodNumbers:
 def find_crowded_namespaces(
     classes: Sequence[PodClass], pods_of: Counter[ClassIndex], nodes: int, own_namespace: str
 ) -> Mapping[str, Refusal]:
-    """Return the namespaces above the bound, each with the reason for which its pods stay; Berth's own is never one."""
+    """Return the namespaces above the bound, each with why its pods stay; Berth's own is never one."""
     constrained = [pods for pods in classes if _has_terms(pods) and pods.namespace != own_namespace]
     if not constrained:
         return {}
@@ -85,7 +85,7 @@ def find_crowded_namespaces(
 
 
 def terms_beyond(pods: PodClass) -> Iterator[PodTerm]:
-    """Yield the anti-affinity terms of a class that mean pods of other namespaces, too."""
+    """Yield the anti-affinity terms of a class that also mean pods of other namespaces."""
     for written in required_anti_affinity(pods.example.spec.affinity):
         term = resolve_term(written, pods.namespace, pods.labels)
         if not term.is_within(pods.namespace):
@@ -98,7 +98,7 @@ def _has_terms(pods: PodClass) -> bool:
 
 
 def _costs(pods: PodClass, numbers: _PodNumbers, nodes: int) -> Iterator[tuple[bytes, int]]:
-    """Yield what stands for each term of a class, and how many counts it costs once, whichever pods carry it."""
+    """Yield a key for each term of a class, and how many counts the term costs once, whichever pods carry it."""
     affinity = pods.example.spec.affinity
     for written in (*required_affinity(affinity), *required_anti_affinity(affinity)):
         term = resolve_term(written, pods.namespace, pods.labels)

@@ -1,6 +1,6 @@
-"""The lasting rules on where a class of pods may go.
+"""The lasting rules on where a class of pods may go: node state, taints, node affinity and volumes.
 
-They are node state, taints, node affinity and volumes; no plan changes them.
+No plan changes these.
 """
 
 from collections import defaultdict
@@ -95,10 +95,7 @@ def _closed_refusal(node: Node) -> Refusal | None:
 
 
 def _odd_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
-    """Return what is unreadable of a node or its pods.
-
-    It is then not known what is free there.
-    """
+    """Return what is unreadable about a node or its pods, so that it is not known what is free there."""
     if number in cluster.unreadable:
         return Refusal(RefusalReason.NODE_DATA_ODD, cluster.unreadable[number])
     for pod in cluster.pods_on[number] if cluster.has_odd_pods else ():
@@ -127,10 +124,7 @@ class NodeTies:
     """Where the pods' images are known to run."""
 
     def refusal(self, node: Node) -> Refusal | None:
-        """Return why the ties keep the pods off a node.
-
-        The reason holds whatever else is on the node.
-        """
+        """Return why the ties keep the pods off a node, whatever else is on the node."""
         taint = untolerated_taint(self.spec.tolerations, lasting_taints(node))
         if taint is not None:
             text = f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
@@ -150,14 +144,14 @@ class NodeTies:
 
 
 def lasting_taints(node: Node) -> tuple[Taint, ...]:
-    """Return the taints of a node but for our guards, which come and go."""
+    """Return a node's taints without those of hand-overs, which come and go."""
     return tuple(taint for taint in node.taints if taint.key != HANDOVER_TAINT)
 
 
 class NodeSets:
-    """The nodes that satisfy a rule, as the bits of a number.
+    """The nodes that satisfy a rule, as the bits of an integer.
 
-    A rule is asked once for each value of the label that it is about, or for each set of taints, and not for each node.
+    A rule is evaluated once for each value of the label that it is about, or for each set of taints, not for each node.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -171,7 +165,7 @@ class NodeSets:
         self._zones = self._grouped(lambda node: tuple(node.metadata.labels.get(key) for key in ZONE_LABELS))
 
     def selected_by(self, spec: PodSpec) -> int:
-        """Return what `matches_node_affinity` says of each node."""
+        """Return the nodes for which `matches_node_affinity` holds."""
         selected = self.every
         for key, value in spec.node_selector.items():
             selected &= self._values(key).get(value, 0)
@@ -217,7 +211,7 @@ class NodeSets:
         return reachable if volume.nodes is None else reachable & self.of_terms(volume.nodes.node_selector_terms)
 
     def of_terms(self, terms: Iterable[NodeSelectorTerm]) -> int:
-        """Return what `matches_any_term` says of each node."""
+        """Return the nodes for which `matches_any_term` holds."""
         return _union(map(self._of_term, terms))
 
     def _of_term(self, term: NodeSelectorTerm) -> int:
@@ -252,7 +246,7 @@ class NodeSets:
         return self._known[requirement]
 
     def _named(self, requirement: LabelSelectorRequirement) -> int:
-        """Return the nodes that satisfy a field expression, which is about the name and has one value."""
+        """Return the nodes that satisfy a field expression; the API allows `metadata.name` with one value only."""
         if requirement.key != NAME_FIELD or len(requirement.values) != 1:
             return 0
         named_node = self._names.get(requirement.values[0], 0)
@@ -272,8 +266,8 @@ class NodeSets:
             members[key(node)].append(index)
         return {group_key: bits_of(indices, len(self._nodes)) for group_key, indices in members.items()}
 
-    def _first(self, found: int) -> Node:
-        return self._nodes[(found & -found).bit_length() - 1]
+    def _first(self, node_bits: int) -> Node:
+        return self._nodes[(node_bits & -node_bits).bit_length() - 1]  # the lowest bit that is set
 
 
 def bits_of(indices: Iterable[int], count: int) -> int:
@@ -289,8 +283,8 @@ def flags_of(bits: int, count: int) -> bytes:
     return f"{bits:0{count}b}"[::-1].encode().translate(_FLAGS) if count else b""
 
 
-def _union(several: Iterable[int]) -> int:
-    return reduce(int.__or__, several, 0)
+def _union(node_sets: Iterable[int]) -> int:
+    return reduce(int.__or__, node_sets, 0)
 
 
 class NodeFit:
@@ -310,24 +304,18 @@ class NodeFit:
         self._lent = bits_of(cluster.lent, len(cluster.nodes))
 
     def of_node(self, node: NodeIndex) -> Refusal | None:
-        """Return why a node takes nothing.
-
-        A control-plane node may still give pods.
-        """
+        """Return why a node takes nothing; a control-plane node may still give pods."""
         return self._of_nodes[node]
 
     def of_class(self, class_index: ClassIndex) -> Refusal | None:
         """Return why pods of a class go nowhere.
 
-        The reason is what is not known of their volumes, a selector that cannot be read, or a crowded namespace.
+        Their volumes are not known, a selector cannot be read, or their namespace is crowded.
         """
         return self._unknown.get(class_index)
 
     def profile(self, class_index: ClassIndex) -> int:
-        """Return the number of a class's ties.
-
-        Classes with the same number may go to the same nodes.
-        """
+        """Return the number of a class's ties; classes with the same number may go to the same nodes."""
         return self._profile_of[class_index]
 
     def profile_spec(self, class_index: ClassIndex) -> PodSpec:
@@ -335,10 +323,7 @@ class NodeFit:
         return self._profiles[self._profile_of[class_index]].spec
 
     def open_to(self, number: int) -> bytes:
-        """Return per node 1 if a profile's ties allow it, else 0.
-
-        What the node itself refuses to all is not looked at.
-        """
+        """Return per node 1 if a profile's ties allow it, else 0, whatever the node itself refuses to all pods."""
         if number not in self._flags:
             ties, sets = self._profiles[number], self.sets
             allowed_nodes = sets.selected_by(ties.spec) & sets.tolerated_by(ties.spec.tolerations)
@@ -353,10 +338,7 @@ class NodeFit:
         return self._flags[number]
 
     def refusal(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
-        """Return why pods of a class do not go to a node.
-
-        The reason holds whatever else is on the node.
-        """
+        """Return why pods of a class do not go to a node, whatever else is on the node."""
         if (of_node := self._of_nodes[node]) is not None:
             return of_node
         if (class_refusal := self._unknown.get(class_index)) is not None:

@@ -21,7 +21,7 @@ _OLDER: Final = {_SYSTEM: "beta.kubernetes.io/os", _ARCHITECTURE: "beta.kubernet
 _WINDOWS: Final = "windows"
 
 Platform: TypeAlias = tuple[tuple[str, str], ...]
-"""Labels and their values, "" where a node does not have one: what is not known is only like what is not known."""
+"""Labels and their values, "" where a node lacks one: an unknown platform equals unknown platforms only."""
 
 
 def platform_of(node: Node, selected: frozenset[str] = frozenset()) -> Platform:
@@ -58,7 +58,7 @@ class PlatformTie:
 
 
 class Platforms:
-    """Answers for the pods of a cluster whose nodes are not all alike; of others every pod runs on every node."""
+    """Answers for the pods of a cluster with nodes of several platforms; otherwise every pod runs on every node."""
 
     def __init__(self, nodes: Sequence[Node], pods: Iterable[Pod]) -> None:
         self._of_node = {node.metadata.name: node for node in nodes}
@@ -69,7 +69,7 @@ class Platforms:
                 self._ready_on[_controller_key(pod)].add(pod.spec.node_name)
 
     def tie_of(self, pod: Pod) -> PlatformTie | None:
-        """Return where a pod may run; None where nothing is known of it, or it stays with its node."""
+        """Return the platforms for a pod, None where nothing is known about it or it stays with its node."""
         if not self.differ or pod.belongs_to_node or pod.controller is None or pod.spec.node_name not in self._of_node:
             return None
         selected = frozenset(_selected_parts(pod.spec))
@@ -79,7 +79,7 @@ class Platforms:
 
 
 def _selected_parts(spec: PodSpec) -> Iterator[str]:
-    """Yield the labels of platforms whose values a pod chooses: its images are then for each of them."""
+    """Yield the platform labels whose values a pod chooses itself: its images are then for each of these values."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     terms = required.node_selector_terms if required else ()
@@ -90,7 +90,7 @@ def _selected_parts(spec: PodSpec) -> Iterator[str]:
 
 
 def _chooses(term: NodeSelectorTerm, keys: set[str]) -> bool:
-    """Return whether a term names values; what it excludes says nothing of the rest."""
+    """Return whether a term names values; excluding some values says nothing about the others."""
     return any(requirement.key in keys and requirement.operator == "In" for requirement in term.match_expressions)
 
 

@@ -1,7 +1,7 @@
 """Required pod affinity and anti-affinity, of moved and of present pods.
 
-A move must be right whether the old pod is still there when its replacement is scheduled or already gone. So a pod that
-wants affinity may not count on itself, and one that wants none must not meet itself.
+A move must be right whether the old pod is still there when its replacement is scheduled or already gone. So a pod with
+an affinity may not count on itself, and a pod with an anti-affinity must not meet itself.
 """
 
 from collections import defaultdict
@@ -40,10 +40,7 @@ _PLACEHOLDER_LABELS: Final = {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "", 
 
 @dataclass(frozen=True, slots=True)
 class _RequiredAffinity:
-    """The required affinity of a class, with counts per topology key.
-
-    The counts are of the pods that all its terms mean.
-    """
+    """The required affinity of a class, with counts per topology key of the pods that all its terms mean."""
 
     domain_counts: tuple[DomainCounts, ...]
     matches_itself: bool
@@ -84,15 +81,15 @@ class InterPodAffinity:
         )
 
     def is_counted(self, class_index: ClassIndex) -> bool:
-        """Return whether where pods of a class are decides about others."""
+        """Return whether the nodes of a class's pods restrict other pods."""
         return bool(self._counted.get(class_index))
 
     def standing_ties(self, moving: Collection[ClassIndex]) -> Mapping[ClassIndex, Hashable]:
-        """Return the classes that only pods which stay tie to nodes, each with what ties it.
+        """Return the classes that only staying pods tie to nodes, each with a key of what ties it.
 
-        `moving` are the classes of which pods may move or come. What ties such a class holds for a whole plan, and ties
-        classes of an equal key to the same nodes: `refusal` says to which, whatever their source is. A class whose own
-        place decides where others may move is none of them.
+        `moving` are the classes of which pods may move or come. What ties such a class holds for a whole plan, and
+        classes with equal keys are tied to the same nodes: `refusal` says to which, whatever their source is. A class
+        whose own place restricts where others may move is not among them.
         """
         moving_classes = frozenset(moving)
         ties: defaultdict[ClassIndex, set[DomainCounts]] = defaultdict(set)
@@ -134,16 +131,13 @@ class InterPodAffinity:
         return None
 
     def in_the_way(self, class_index: ClassIndex, target: NodeIndex) -> DomainCounts | None:
-        """Return the pods that keep a class off by anti-affinity.
-
-        Returns None if there are none.
-        """
+        """Return the counts of pods that keep a class off a node by anti-affinity, None if there are none."""
         against = (*self._anti_affinity.get(class_index, ()), *self._others_anti_affinity.get(class_index, ()))
         domain_counts = (*against, *self._placeholder_anti_affinity)
         return next((counts for counts in domain_counts if _any_in_domain((counts,), target)), None)
 
     def counted_in(self, counts: DomainCounts) -> frozenset[ClassIndex]:
-        """Return the classes whose pods are counted in a counts."""
+        """Return the classes whose pods `counts` includes."""
         return frozenset(
             class_index
             for class_index, counts_and_weights in self._counted.items()
@@ -195,10 +189,10 @@ class InterPodAffinity:
         self.links.add(term.key, index, lambda: self._meant_by([term]))
 
     def _read_crowded(self) -> None:
-        """Keep all pods that a crowded namespace's anti-affinity may mean out of the domains of those that have it.
+        """Keep pods that a crowded namespace's anti-affinity may mean out of the domains of its pods that have it.
 
-        That is more than they ask for, and no more than a tenant can have with a single term. Their terms within their
-        own namespace do not matter, since the pods there stay.
+        That is more than the terms ask for, and no more than a tenant can have with a single term. Their terms within
+        their own namespace do not matter, since the pods there stay.
         """
         meant_namespaces: defaultdict[str, set[str | None]] = defaultdict(set)
         """By topology key; None is every namespace."""
@@ -260,10 +254,7 @@ class InterPodAffinity:
 
 
 def _any_in_domain(domain_counts: Iterable[DomainCounts], target: NodeIndex) -> bool:
-    """Return whether a counted pod may be in the target's domain.
-
-    One of the counts is enough. A target without the label has no domain.
-    """
+    """Return whether any of the counts may have a pod in the target's domain; without the label it has none."""
     for counts in domain_counts:
         domain = counts.domain(target)
         if domain is not None and counts.possible(domain) > 0:
@@ -272,10 +263,7 @@ def _any_in_domain(domain_counts: Iterable[DomainCounts], target: NodeIndex) -> 
 
 
 def _is_satisfied(affinity: _RequiredAffinity, source: NodeIndex, target: NodeIndex) -> bool:
-    """Return whether the affinity holds at the target.
-
-    It has to hold with the pod still at its source and without it.
-    """
+    """Return whether the affinity holds at the target, both with the pod still at its source and without it."""
     self_count = 1 if affinity.matches_itself else 0
     has_match = True
     for counts in affinity.domain_counts:
@@ -304,10 +292,10 @@ def _is_alone(domain_counts: tuple[DomainCounts, ...], source: NodeIndex, target
 
 
 def _is_of_lent_node(labels: Mapping[str, str]) -> bool:
-    """Return whether labels are of the fence of a lent node, of which `node_fit` knows whom it lets in."""
+    """Return whether labels are those of a lent node's fence; `node_fit` knows which pods it lets in."""
     return labels.get(STANDING_FENCE_LABEL) in set(LentFence)
 
 
 def _is_of_handover(labels: Mapping[str, str]) -> bool:
-    """Return whether labels are of a fence that comes and goes with a hand-over, as a guard does."""
+    """Return whether labels are those of a fence that comes and goes with a hand-over, as a guard does."""
     return FENCE_LABEL in labels and STANDING_FENCE_LABEL not in labels

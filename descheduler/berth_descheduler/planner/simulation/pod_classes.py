@@ -35,7 +35,7 @@ class HostPort:
     address: str
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Return whether both cannot be taken on one node."""
+        """Return whether one node cannot provide both."""
         same_port = (self.protocol, self.port) == (other.protocol, other.port)
         return same_port and covers_address(self.address, other.address)
 
@@ -47,10 +47,7 @@ def covers_address(address: str, other: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PodClass:
-    """Pods that are the same to every rule.
-
-    `example` stands for all of them.
-    """
+    """Pods that every rule treats alike, with one of them as the `example`."""
 
     index: ClassIndex
     example: Pod
@@ -89,10 +86,7 @@ class PodClass:
 
 
 class PodClasses:
-    """Gives every pod its class.
-
-    Classes are numbered in the order in which they are first met.
-    """
+    """Gives every pod its class; classes are numbered in the order in which they are first met."""
 
     def __init__(
         self,
@@ -132,10 +126,7 @@ class PodClasses:
 
 
 def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    """Return the ports that a pod takes of its node.
-
-    Those are the ports of its containers and sidecars, as kube-scheduler counts.
-    """
+    """Return the host ports of a pod's containers and sidecars, which are those that kube-scheduler counts."""
     sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
     return tuple(sorted({*_ports(spec.containers), *_ports(sidecars)}))
 
@@ -154,7 +145,7 @@ def _host_port(port: ContainerPort) -> HostPort:
 
 
 def _owner_key(pod: Pod, *, stays: bool) -> tuple[str, str, str]:
-    """Return what is equal for the pods of one owner; each mirror pod has its node for one, and it counts for none."""
+    """Return a key that the pods of one owner share; mirror pods, each owned by its node, share one as well."""
     controller = pod.controller
     if controller is None:
         return (pod.metadata.namespace, "", "")
@@ -163,10 +154,10 @@ def _owner_key(pod: Pod, *, stays: bool) -> tuple[str, str, str]:
 
 
 def _what_rules_ask(pod: Pod, *, stays: bool) -> bytes:
-    """Return what is equal for two pods of one owner that every rule treats alike.
+    """Return a key that two pods of one owner share if every rule treats them alike.
 
-    Images, names and nodes do not count. Of a pod that stays with its node whatever is planned, nor does which node it
-    wants: a DaemonSet's pods are each tied to their own.
+    Images, names and nodes do not count. For a pod that stays with its node whatever is planned, the node that it
+    selects does not count either: a DaemonSet's pods are each tied to their own.
     """
     spec = pod.spec
     affinity = spec.affinity and (None if stays else spec.affinity.node_affinity, _between_pods(spec.affinity))
@@ -191,10 +182,7 @@ def _needs(containers: tuple[Container, ...]) -> list[tuple[object, ...]]:
 
 
 def _granted(pod: Pod) -> list[tuple[object, ...]]:
-    """Return the actual resources of containers and pod as the kubelet reports them.
-
-    They differ during a resize.
-    """
+    """Return the resources of containers and pod that the kubelet reports, which differ during a resize."""
     status = pod.status
     statuses = status.container_statuses
     if status.init_container_statuses:
@@ -226,9 +214,9 @@ def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool, demands: tu
 
 
 def _amounts(pod: Pod) -> tuple[ResourceAmounts, str]:
-    """Return a pod's requests, and what of them is unreadable.
+    """Return a pod's requests, and what is unreadable about them.
 
-    They are the greater of its current and its replacement's requests.
+    They are the greater of what it occupies now and what its replacement would request.
     """
     if pod.metadata.unreadable:
         return ResourceAmounts.empty(), pod.metadata.unreadable

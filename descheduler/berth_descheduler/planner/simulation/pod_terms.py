@@ -35,16 +35,13 @@ class PodTerm:
 
     @property
     def key(self) -> bytes:
-        """Return what is equal for equal terms."""
+        """Return a key that equal terms share."""
         parts = (self.topology_key, self.selector, sorted(self.namespaces), self.namespace_selector)
         return msgspec.json.encode(parts, order="sorted")
 
 
 class LabelIndex:
-    """Finds the classes that a selector may select by their labels.
-
-    An index by label pairs spares a look at every class.
-    """
+    """Finds the classes that a selector may select; an index by label pairs saves a look at every class."""
 
     def __init__(self, classes: Sequence[PodClass]) -> None:
         self._all = tuple(pods.index for pods in classes)
@@ -54,10 +51,7 @@ class LabelIndex:
                 self._with_pair[pair].append(pods.index)
 
     def candidates(self, selector: LabelSelector | None) -> Sequence[ClassIndex]:
-        """Return the candidate classes of a selector, in order.
-
-        Every class that the selector selects is among them.
-        """
+        """Return the classes among which are all that a selector selects, in order."""
         if selector is None:
             return ()
         classes_by_pair = (self._with_pair.get(pair, ()) for pair in pairs_asked_by(selector))
@@ -65,7 +59,7 @@ class LabelIndex:
 
 
 def pairs_asked_by(selector: LabelSelector) -> list[tuple[str, str]]:
-    """Return labels that every pod has which a selector selects."""
+    """Return labels that every pod which a selector selects has."""
     pairs = [*selector.match_labels.items()]
     single_valued = (
         expression
@@ -104,8 +98,9 @@ class TermReader:
 def resolve_term(written: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:
     """Return a term resolved for a pod's namespace and labels.
 
-    `matchLabelKeys` and `mismatchLabelKeys` become part of the selector, as the API server does it for new pods; doing
-    it twice is the same as once. Without namespaces and namespace selector the pod's own namespace is meant.
+    `matchLabelKeys` and `mismatchLabelKeys` become part of the selector, as the API server does for new pods
+    (KEP-3633); doing it twice changes nothing. Without namespaces and namespace selector the pod's own namespace is
+    meant.
     """
     selector = with_label_keys(written.label_selector, written.match_label_keys, labels, "In")
     selector = with_label_keys(selector, written.mismatch_label_keys, labels, "NotIn")
@@ -118,10 +113,7 @@ def resolve_term(written: PodAffinityTerm, namespace: str, labels: Mapping[str, 
 def with_label_keys(
     selector: LabelSelector | None, keys: Sequence[str], labels: Mapping[str, str], operator: str
 ) -> LabelSelector | None:
-    """Return a selector with the pod's own labels of some keys added.
-
-    Keys that the pod lacks add nothing.
-    """
+    """Return a selector with a pod's own labels of some keys added; keys that the pod lacks add nothing."""
     if selector is None:
         return None
     written = {(expression.key, expression.operator, expression.values) for expression in selector.match_expressions}

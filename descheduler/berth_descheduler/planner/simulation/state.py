@@ -1,7 +1,4 @@
-"""The simulated cluster, move by move, with undo.
-
-It keeps free amounts, ports and the pods' nodes.
-"""
+"""The simulated cluster, move by move, with undo: free amounts, ports and the pods' nodes."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -20,7 +17,7 @@ from berth_descheduler.planner.simulation.topology import PodTopologySpread
 class Step:
     """One pod from its source to its target, in numbers.
 
-    A target that is the source stands for an eviction without one; no state makes such a step.
+    A target that equals the source stands for an eviction without a place; no state makes such a step.
     """
 
     pod: PodIndex
@@ -36,10 +33,7 @@ class State:
     """
 
     def __init__(self, cluster: Cluster, maybe_sources: Collection[NodeIndex] | None = None) -> None:
-        """Begin with the snapshot.
-
-        `maybe_sources` are the nodes that may be drained (None: all); see `topology`.
-        """
+        """Begin with the snapshot; `maybe_sources` may be drained (None: all nodes), which matters to `topology`."""
         self.cluster = cluster
         self.node_fit = NodeFit(cluster)
         tainted = range(len(cluster.nodes)) if maybe_sources is None else maybe_sources
@@ -66,7 +60,7 @@ class State:
         return tuple(self._steps)
 
     def mark(self) -> int:
-        """Return where the plan stands, for `undo_to`."""
+        """Return the number of steps so far, for `undo_to`."""
         return len(self._steps)
 
     def undo_to(self, mark: int) -> None:
@@ -76,7 +70,7 @@ class State:
             self._carry(step.pod, step.target, step.source)
 
     def move(self, pod: PodIndex, target: NodeIndex) -> None:
-        """Make a step; whether it is allowed is `refusal`'s to say."""
+        """Make a step; `refusal` says whether it is allowed."""
         source = self.node_of[pod]
         self._carry(pod, source, target)
         self._steps.append(Step(pod, source, target))
@@ -88,7 +82,7 @@ class State:
     def is_independent(self, class_index: ClassIndex) -> bool:
         """Return whether a class neither depends on other pods nor restricts them.
 
-        Requests and node constraints then say everything about them.
+        Requests and node constraints then decide alone where its pods fit.
         """
         return not (
             self.depends_on_others(class_index)
@@ -106,15 +100,12 @@ class State:
         )
 
     def fits(self, class_index: ClassIndex, node: NodeIndex) -> bool:
-        """Return whether a node has free what a class requests.
-
-        Other resources may be overcommitted.
-        """
+        """Return whether a node has free what a class requests; other resources may be overcommitted."""
         free = self.free[node]
         return all(amount <= free[column] for column, amount in self._needs[class_index])
 
     def refusal(self, pod: PodIndex, target: NodeIndex) -> Refusal | None:
-        """Return why a pod cannot go to a node now, or None."""
+        """Return why a pod cannot go to a node now, None if it can."""
         source = self.node_of[pod]
         class_index = self.cluster.pods[pod].class_index
         if source == target:

@@ -16,9 +16,9 @@ from berth_descheduler.planner.simulation.pod_terms import LabelIndex, is_everyt
 
 
 class ClassLinks:
-    """The pairs of classes where one's place constrains the other's: who asks for pods, and who is asked for.
+    """The pairs of classes of which one asks for pods and the other is asked for, so that its place matters.
 
-    What is asked for is looked up once, however many classes ask for it.
+    The classes behind a key are looked up once, however many classes ask for it.
     """
 
     def __init__(self) -> None:
@@ -60,19 +60,16 @@ class Weight:
 
 
 class DomainCounts:
-    """Pods of some kind, counted by their nodes' topology label value.
+    """Pods of some kind, counted by their nodes' value of a topology label.
 
-    Two counts: pods that are surely there, and pods that may be there. A pod that is going away, one that is expected
-    and one of which it is not known whether it is meant are only in the second.
+    There are two counts: pods that are surely there, and pods that may be there. A pod that is going away, one that is
+    expected, and one that the kind may not include are only in the second.
     """
 
     __slots__ = ("_domain_of", "_levels", "_possible", "_sure", "possible_total")
 
     def __init__(self, domain_of: Sequence[Domain | None], domains: int = 0) -> None:
-        """Start with nothing counted in any of so many domains.
-
-        `domains` matters to `lowest_without` only.
-        """
+        """Start with nothing counted in `domains` domains, a number that matters to `lowest_without` only."""
         self._domain_of = domain_of
         self._sure: Counter[Domain] = Counter()
         self._possible: Counter[Domain] = Counter()
@@ -92,10 +89,7 @@ class DomainCounts:
         return self._possible[domain]
 
     def add(self, node: NodeIndex, weight: Weight, times: int = 1) -> None:
-        """Count a pod in, or out with `times` = -1.
-
-        A node outside every domain changes nothing.
-        """
+        """Count a pod in, or out with `times` = -1; a node outside every domain changes nothing."""
         domain = self._domain_of[node]
         if domain is None:
             return
@@ -105,10 +99,7 @@ class DomainCounts:
         self.possible_total += weight.possible * times
 
     def lowest_without(self, domain: Domain | None, count: int) -> int:
-        """Return the lowest sure count with `count` pods of `domain` gone.
-
-        The minimum is over all domains.
-        """
+        """Return the lowest sure count of all domains, with `count` pods of `domain` gone."""
         lowest = min((level for level, domains in self._levels.items() if domains > 0), default=0)
         return lowest if domain is None else min(lowest, self._sure[domain] - count)
 
@@ -132,29 +123,23 @@ _HONOR: Final = "Honor"
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One constraint of one class.
-
-    `sure` leaves out nodes that may be tainted, `possible` does not.
-    """
+    """One constraint of one class; `sure` leaves out nodes that may be tainted, `possible` does not."""
 
     constraint: TopologySpreadConstraint
     sure: DomainCounts
     possible: DomainCounts
     sure_domains: int
-    """Number of domains that are there even if every node that may be tainted is."""
+    """Number of domains that remain even if every node that may be tainted is."""
 
     counts_itself: int
     """1 if the selector selects the pod itself, else 0."""
 
     counted: int
-    """1 if the pod itself is in the domain_counts, which it is not for a selector that selects everything."""
+    """1 if the counts include the pod itself, which they do not for a selector that selects everything."""
 
 
 class _Domains:
-    """Where each node counts for some constraints.
-
-    `all` is for all nodes, `sure` for those that surely carry no taint of ours.
-    """
+    """The domain of each node for some constraints: `all` nodes, or those that are `sure` to have no taint of ours."""
 
     def __init__(self, number: int, every: list[str | None], sure: list[str | None]) -> None:
         self.number = number
@@ -245,9 +230,9 @@ class PodTopologySpread:
         return sure_counts, possible_counts
 
     def _domains(self, pods: PodClass, written: TopologySpreadConstraint) -> _Domains:
-        """Return where each node counts for a constraint.
+        """Return the domain of each node for a constraint; all classes for which the same nodes count share it.
 
-        All classes for which the same nodes count share it. A node lacks a domain without one of the keys.
+        A node that lacks one of the keys has no domain.
         """
         keys = frozenset(hard_spread.topology_key for hard_spread in pods.hard_spreads)
         honors_taints = written.node_taints_policy == _HONOR
@@ -270,10 +255,7 @@ class PodTopologySpread:
         return self._known_domains[domains_key]
 
     def _selected(self, namespace: str, selector: LabelSelector | None) -> Sequence[ClassIndex]:
-        """Return the classes that are counted.
-
-        kube-scheduler counts none for a selector that selects everything.
-        """
+        """Return the classes that are counted, none for a selector that selects everything, as in kube-scheduler."""
         if selector is None or is_everything(selector):
             return []
         classes = (self._cluster.classes[other_class] for other_class in self._index.candidates(selector))
@@ -282,10 +264,7 @@ class PodTopologySpread:
 
 
 def _skew(rule: _Rule, source: NodeIndex, domain: str) -> int:
-    """Return how far a domain would be above the lowest one.
-
-    The pod counts in the domain and not at its source.
-    """
+    """Return how far a domain would be above the lowest one, with the pod in it and not at its source."""
     at_source = rule.counted if rule.possible.domain(source) == domain else 0
     pods_in_domain = rule.possible.possible(domain) - at_source + rule.counts_itself
     if rule.sure_domains < (rule.constraint.min_domains or 1):

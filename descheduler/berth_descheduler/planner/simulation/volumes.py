@@ -26,7 +26,7 @@ ZONE_LABELS: Final = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""Labels of a volume that bind it to a zone or region, and what they are called today."""
+"""Labels of a volume that bind it to a zone or region, and their present names."""
 
 _ZONE_SEPARATOR: Final = "__"
 _SINGLE_POD: Final = "ReadWriteOncePod"
@@ -58,20 +58,14 @@ class BoundVolume:
 
 
 class VolumeIndex:
-    """Finds the volumes of a class of pods.
-
-    An unknown claim keeps its pod in place.
-    """
+    """Finds the volumes of a class of pods; a claim that is not known keeps its pod in place."""
 
     def __init__(self, claims: Iterable[PersistentVolumeClaim], volumes: Iterable[PersistentVolume]) -> None:
         self._claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in claims}
         self._volumes = {volume.metadata.name: volume for volume in volumes}
 
     def volumes_of(self, pods: PodClass) -> tuple[BoundVolume, ...] | Refusal:
-        """Return the volumes that bind a class of pods to nodes.
-
-        Returns a refusal if something is not known of them.
-        """
+        """Return the volumes that bind a class of pods to nodes, or a refusal if one is not known."""
         bound = []
         for name in pods.claims:
             volume = self._volume(pods.namespace, name)
@@ -108,10 +102,7 @@ def _bound_volume(claim: str, volume: PersistentVolume) -> BoundVolume:
 
 
 def _label(labels: Mapping[str, str], key: str) -> str | None:
-    """Return a node's label by its old or its present name.
-
-    The present name counts where the old one is missing.
-    """
+    """Return a node's label by its old name or, where that is missing, by its present one."""
     value = labels.get(key)
     return labels.get(ZONE_LABELS[key]) if value is None else value
 
@@ -131,7 +122,7 @@ _IN_TREE: Final = {
     "cinder": "cinder.csi.openstack.org",
     "vsphere_volume": "csi.vsphere.vmware.com",
 }
-"""Kinds of volumes of old, and the drivers that attach them today."""
+"""In-tree kinds of volumes, and the CSI drivers to which they have migrated (KEP-625)."""
 
 _PROVISIONERS: Final = {
     "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
@@ -156,8 +147,8 @@ def attach_columns(
 ) -> AttachColumns:
     """Return the attach columns of nodes and pod classes.
 
-    `pods` are the placed pods with the numbers of their classes. What no pod of the node mounts but is attached to it
-    all the same takes of its capacity. A node without a limit can attach all that there is.
+    `pods` are the placed pods with the numbers of their classes. A volume that is attached to a node although no pod
+    there mounts it takes of the node's capacity. A node without a limit can attach all volumes that there are.
     """
     limits = {csi_node.metadata.name: _limits(csi_node) for csi_node in snapshot.csi_nodes}
     drivers = sorted({driver for of_node in limits.values() for driver in of_node})
@@ -208,10 +199,7 @@ class _DriverIndex:
         yield from filter(None, map(_driver_in_tree, pod.spec.volumes))
 
     def lingering(self, pods: Sequence[Pod]) -> Counter[tuple[str, str]]:
-        """Return the attached volumes that no pod mounts, per node and driver.
-
-        Only pods on the same node count.
-        """
+        """Return the number of attached volumes that no pod on their node mounts, per node and driver."""
         if not self._snapshot.volume_attachments:
             return Counter()
         mounted = {(pod.spec.node_name, claim.spec.volume_name) for pod in pods for claim in self._claims_of(pod)}
