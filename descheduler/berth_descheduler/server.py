@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 from berth_core import DESCHEDULER_LEASE, BerthError, Clock, InputError, SystemClock, printable_line
 from berth_descheduler import telemetry
 from berth_descheduler.api.capacity_history import CapacityHistory
-from berth_descheduler.api.server import rest_options, rest_settings, serve_rest
+from berth_descheduler.api.options import rest_options, rest_settings
+from berth_descheduler.api.server import serve_rest
 from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext

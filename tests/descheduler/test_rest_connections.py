@@ -20,7 +20,10 @@ import requests
 import uvicorn
 
 from berth_core.errors import InputError
-from berth_descheduler.api.server import Certificate, ClosingServer, rest_settings, timeout_protocol
+from berth_descheduler.api.certificate import Certificate
+from berth_descheduler.api.connections import timeout_protocol
+from berth_descheduler.api.options import rest_settings
+from berth_descheduler.api.server import ClosingServer
 from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
 from berth_kube.resources import MIGRATION_PLANS, TOKEN_REVIEWS
 from berth_operator.admission.certificates import CertificateTerms, renew

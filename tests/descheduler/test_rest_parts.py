@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
 from berth_core.migration_plans import MigrationPlan
-from berth_descheduler.api.concurrency import TtlCache
 from berth_descheduler.api.parameters import SHAPE_PATTERN, read_shapes
-from berth_descheduler.api.plan_stream import events_between
+from berth_descheduler.api.plan_events import events_between
 from berth_descheduler.api.problems import ProblemError, from_error, from_validation
 from berth_descheduler.api.request_limits import Admission
 from berth_descheduler.api.schemas import NAME_PATTERN
 from berth_descheduler.api.settings import RestLimits, RestTimes
+from berth_descheduler.api.ttl_cache import TtlCache
 from berth_descheduler.migration.plans.conflicts import PlanStateError
 from berth_descheduler.planner.stranded_capacity import read_shape
 from berth_kube.errors import (

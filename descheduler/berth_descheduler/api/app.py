@@ -18,7 +18,7 @@ from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.context import ApiContext
 from berth_descheduler.api.local_access import HostGuard, LocalAuthority
 from berth_descheduler.api.openapi import CONTENT_POLICY, describe, render_page
-from berth_descheduler.api.plan_stream import PlanFeeds
+from berth_descheduler.api.plan_feeds import PlanFeeds
 from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
 from berth_descheduler.api.reads import FragmentationQueries
 from berth_descheduler.api.request_guard import RequestGuard

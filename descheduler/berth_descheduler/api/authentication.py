@@ -16,9 +16,10 @@ import structlog
 
 from berth_core import BerthError, Clock
 from berth_descheduler import telemetry
-from berth_descheduler.api.concurrency import TtlCache, Workers
+from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.problems import ProblemError, ProblemKind, unavailable
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.api.ttl_cache import TtlCache
 from berth_kube import Access, KubeClient, Subject, review_access, review_token
 
 _LOG = structlog.get_logger(__name__)

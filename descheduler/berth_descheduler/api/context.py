@@ -14,7 +14,7 @@ from berth_descheduler.api.authentication import Authority
 from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.name_secret import read_name_secret
-from berth_descheduler.api.plan_stream import PlanFeeds
+from berth_descheduler.api.plan_feeds import PlanFeeds
 from berth_descheduler.api.problems import ProblemError, ProblemKind, fault
 from berth_descheduler.api.reads import (
     FragmentationQueries,

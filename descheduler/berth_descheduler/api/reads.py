@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Final
 
 from berth_core import Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, Reservation, Snapshot, SnapshotKind
-from berth_descheduler.api.concurrency import TtlCache, Workers
+from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.api.ttl_cache import TtlCache
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner import CapacityShape, QueueCapacity, measure_queues, report_capacity
 from berth_descheduler.report import (

@@ -4,27 +4,20 @@ Odd data is reported here, not repaired.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
 from itertools import chain
 from typing import Final, NewType
 
-import msgspec
-
 from berth_core import (
     CPU,
-    DEFAULT_NAMESPACE,
-    MANAGED_BY_OPERATOR,
-    MANAGED_LABEL,
     MEMORY,
     PLACEHOLDER_LABEL,
     PODS,
-    RESERVATION_LABEL,
     REVOCABLE_ZONE_LABEL,
     STANDING_FENCE_LABEL,
-    Affinity,
     InputError,
     LabelSelector,
     LentFence,
@@ -32,98 +25,21 @@ from berth_core import (
     NodeSelector,
     ObjectMeta,
     Pod,
-    PodSpec,
-    PodStatus,
-    Reservation,
-    ReservationTask,
     ResourceAmounts,
-    Slot,
-    SlotState,
     Snapshot,
     is_lent_fence,
     is_preemptable,
     matches_labels,
-    placeholder_name,
     preemptable_groups,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.framework.rules import MOST_OF_BUDGET, Budget
+from berth_descheduler.planner.simulation.attachments import attach_columns
 from berth_descheduler.planner.simulation.crowded_namespaces import find_crowded_namespaces
+from berth_descheduler.planner.simulation.pending_slots import reserved_slots
 from berth_descheduler.planner.simulation.platforms import Platforms
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses
-from berth_descheduler.planner.simulation.volumes import attach_columns
 from berth_descheduler.planner.unreadable_objects import UnreadableObjects
-
-# --- pending slots ---------------------------------------------------------------------------------------------------
-# The places of Reservations that are asked for on one node and that no pod holds yet.
-#
-# Between the making of a Reservation and that of its placeholders, and between the end of a placeholder and the
-# binding of its owner, no pod may show that a place is promised. A place that may be on several nodes is the
-# scheduler's to choose: like any pod that waits, it holds nothing until then.
-
-_OVER = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
-
-
-def reserved_slots(snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Return a pod for each promised place that no pod holds, nominated to the node of the place."""
-    live_reservations = [reservation for reservation in snapshot.reservations if reservation.is_live]
-    if not live_reservations:
-        return ()
-    placeholders = {pod.metadata.name for pod in snapshot.pods if PLACEHOLDER_LABEL in pod.metadata.labels}
-    placed_uids = {pod.metadata.uid for pod in snapshot.pods if pod.spec.node_name or pod.status.nominated_node_name}
-    return tuple(_slot_pods(live_reservations, placeholders, placed_uids))
-
-
-def _slot_pods(live: Iterable[Reservation], placeholders: set[str], placed: set[str]) -> Iterator[Pod]:
-    for reservation in live:
-        slots = {(slot.task, slot.index): slot for slot in reservation.status.slots}
-        for task in reservation.spec.tasks:
-            for index in range(task.replicas):
-                slot = slots.get((task.name, index))
-                name = placeholder_name(reservation.metadata.name, reservation.metadata.uid, task.name, index)
-                node = _promised_node(task, slot)
-                if node and name not in placeholders and not _is_held(slot, placed):
-                    yield _slot_pod(reservation, task, name, node)
-
-
-def _promised_node(task: ReservationTask, slot: Slot | None) -> str:
-    if slot is not None and slot.node:
-        return slot.node
-    names = set(task.node_names)
-    return names.pop() if len(names) == 1 else ""
-
-
-def _is_held(slot: Slot | None, placed: set[str]) -> bool:
-    """Return whether a slot is over, or its owner is bound or nominated to a node."""
-    if slot is None:
-        return False
-    return slot.state in _OVER or (slot.owner is not None and slot.owner.uid in placed)
-
-
-def _slot_pod(reservation: Reservation, task: ReservationTask, name: str, node: str) -> Pod:
-    """Return a pod that stands for a placeholder to come, with the ports of its owner."""
-    labels = {
-        PLACEHOLDER_LABEL: "true",
-        RESERVATION_LABEL: reservation.metadata.uid,
-        MANAGED_LABEL: MANAGED_BY_OPERATOR,
-    }
-    return Pod(
-        metadata=ObjectMeta(namespace=DEFAULT_NAMESPACE, name=name, uid=name, labels=labels),
-        spec=_without_neighbours(task.template.spec),
-        status=PodStatus(phase="Pending", nominated_node_name=node),
-    )
-
-
-def _without_neighbours(spec: PodSpec) -> PodSpec:
-    """Return a spec without node name, pod affinities, spread constraints, volumes and scheduling gates.
-
-    A placeholder asks for none of these.
-    """
-    affinity = None if spec.affinity is None else Affinity(node_affinity=spec.affinity.node_affinity)
-    return msgspec.structs.replace(
-        spec, node_name="", affinity=affinity, topology_spread_constraints=(), volumes=(), scheduling_gates=()
-    )
-
 
 NodeIndex = NewType("NodeIndex", int)
 PodIndex = NewType("PodIndex", int)

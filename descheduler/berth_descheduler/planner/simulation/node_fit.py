@@ -4,9 +4,8 @@ No plan changes these.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import reduce
 from typing import Final, TypeVar
 
@@ -30,7 +29,6 @@ from berth_core import (
 )
 from berth_core.selectors import ending_taint, holds, is_valid, why_invalid_selectors
 from berth_descheduler.framework import Refusal, RefusalReason
-from berth_descheduler.planner.settings import WHOLE, Thresholds
 from berth_descheduler.planner.simulation.cluster import NAME_FIELD, NEEDED_RESOURCES, Cluster, NodeIndex
 from berth_descheduler.planner.simulation.platforms import PlatformTie, platform_of
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
@@ -385,22 +383,3 @@ def node_part(spec: PodSpec) -> PodSpec:
         return PodSpec(node_selector=spec.node_selector, tolerations=spec.tolerations)
     affinity = Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required))
     return PodSpec(node_selector=spec.node_selector, affinity=affinity, tolerations=spec.tolerations)
-
-
-# --- protection ------------------------------------------------------------------------------------------------------
-# What protection thresholds keep free on each node.
-
-
-def protected_amounts(cluster: Cluster, protection: Thresholds) -> Mapping[int, tuple[int, ...]]:
-    """Return each node's least free amount, per protected column."""
-    limits_by_column = [
-        (cluster.column[name], limit) for name, limit in protection.percentages if name in cluster.column
-    ]
-    return {
-        column: tuple(_least_free(row[column], limit) for row in cluster.capacity) for column, limit in limits_by_column
-    }
-
-
-def _least_free(capacity: int, limit: Fraction) -> int:
-    share = capacity * limit / WHOLE
-    return capacity - share.numerator // share.denominator

@@ -23,15 +23,10 @@ from berth_core.objects import required_affinity, required_anti_affinity
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
 from berth_descheduler.planner.simulation.crowded_namespaces import terms_beyond
+from berth_descheduler.planner.simulation.domain_counts import DomainCounts, Weight
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex
-from berth_descheduler.planner.simulation.pod_terms import (
-    LabelIndex,
-    Match,
-    PodTerm,
-    TermReader,
-    resolve_term,
-)
-from berth_descheduler.planner.simulation.topology import ClassLinks, DomainCounts, Weight
+from berth_descheduler.planner.simulation.pod_terms import LabelIndex, Match, PodTerm, TermReader, resolve_term
+from berth_descheduler.planner.simulation.topology import ClassLinks
 
 _SURE: Final = Weight(sure=1, possible=1)
 _POSSIBLE: Final = Weight(sure=0, possible=1)
@@ -278,12 +273,13 @@ def _is_satisfied(affinity: _RequiredAffinity, source: NodeIndex, target: NodeIn
 def _is_alone(domain_counts: tuple[DomainCounts, ...], source: NodeIndex, target: NodeIndex) -> bool:
     """Return whether the pod is the only one of its kind.
 
-    Its replacement may go anywhere once it is gone. Until then the replacement finds it, so the target has to be in
-    the old pod's domains.
+    kube-scheduler lets the first pod of a kind go anywhere (`satisfyPodAffinity` in its plugin InterPodAffinity), so
+    its replacement may go anywhere once it is gone. Until then the replacement finds it, so the target has to be in the
+    old pod's domains.
     """
     for counts in domain_counts:
-        own_count = counts.domain(source) is not None
-        if counts.possible_total - (1 if own_count else 0) > 0:
+        is_counted = counts.domain(source) is not None
+        if counts.possible_total - (1 if is_counted else 0) > 0:
             return False
     domains = [(counts.domain(source), counts.domain(target)) for counts in domain_counts]
     return all(old_domain is None for old_domain, _ in domains) or all(

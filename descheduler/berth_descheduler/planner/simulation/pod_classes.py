@@ -126,7 +126,7 @@ class PodClasses:
 
 
 def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    """Return the host ports of a pod's containers and sidecars, which are those that kube-scheduler counts."""
+    """Return the host ports of a pod's containers and sidecars, like `GetHostPorts` of kube-scheduler."""
     sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
     return tuple(sorted({*_ports(spec.containers), *_ports(sidecars)}))
 

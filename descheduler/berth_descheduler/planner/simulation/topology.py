@@ -1,15 +1,22 @@
-"""Counts of matching pods by domain of a topology, and the spread constraints that keep pods off a node."""
+"""The spread constraints that keep pods off a node (`DoNotSchedule`).
 
-from collections import Counter, defaultdict
+The replacement is scheduled after the old pod's deletion has begun, and kube-scheduler does not count pods that are
+being deleted, so the moved pod is never counted at its source. While a plan runs, its source nodes carry a taint of
+ours. For a constraint that leaves tainted nodes out, a node that may become a source is therefore neither surely in
+nor out: its pods count where they are in the way and not where they would help.
+"""
+
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from berth_core import LabelSelector, TopologySpreadConstraint, matches_labels
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
+from berth_descheduler.planner.simulation.domain_counts import DomainCounts, Weight
 from berth_descheduler.planner.simulation.node_fit import NodeFit, flags_of
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 from berth_descheduler.planner.simulation.pod_terms import LabelIndex, is_everything, with_label_keys
@@ -44,79 +51,6 @@ class ClassLinks:
                 yield from ((index, asked_classes[0]) for index in asking_classes)
                 yield from ((asking_classes[0], index) for index in asked_classes)
 
-
-# --- domain counts ----------------------------------------------------------------------------------------------------
-# Counts of pods by topology domain, kept up to date as a plan moves them.
-
-Domain: TypeAlias = str
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """How a pod counts while a plan runs: surely there, possibly there."""
-
-    sure: int
-    possible: int
-
-
-class DomainCounts:
-    """Pods of some kind, counted by their nodes' value of a topology label.
-
-    There are two counts: pods that are surely there, and pods that may be there. A pod that is going away, one that is
-    expected, and one that the kind may not include are only in the second.
-    """
-
-    __slots__ = ("_domain_of", "_levels", "_possible", "_sure", "possible_total")
-
-    def __init__(self, domain_of: Sequence[Domain | None], domains: int = 0) -> None:
-        """Start with nothing counted in `domains` domains, a number that matters to `lowest_without` only."""
-        self._domain_of = domain_of
-        self._sure: Counter[Domain] = Counter()
-        self._possible: Counter[Domain] = Counter()
-        self._levels: Counter[int] = Counter({0: domains})
-        self.possible_total = 0
-
-    def domain(self, node: NodeIndex) -> Domain | None:
-        """Return the domain in which a node's pods count, or None."""
-        return self._domain_of[node]
-
-    def sure(self, domain: Domain) -> int:
-        """Return how many pods are surely in a domain."""
-        return self._sure[domain]
-
-    def possible(self, domain: Domain) -> int:
-        """Return how many pods may be in a domain."""
-        return self._possible[domain]
-
-    def add(self, node: NodeIndex, weight: Weight, times: int = 1) -> None:
-        """Count a pod in, or out with `times` = -1; a node outside every domain changes nothing."""
-        domain = self._domain_of[node]
-        if domain is None:
-            return
-        if weight.sure:
-            self._shift_level(domain, weight.sure * times)
-        self._possible[domain] += weight.possible * times
-        self.possible_total += weight.possible * times
-
-    def lowest_without(self, domain: Domain | None, count: int) -> int:
-        """Return the lowest sure count of all domains, with `count` pods of `domain` gone."""
-        lowest = min((level for level, domains in self._levels.items() if domains > 0), default=0)
-        return lowest if domain is None else min(lowest, self._sure[domain] - count)
-
-    def _shift_level(self, domain: Domain, by: int) -> None:
-        count_before = self._sure[domain]
-        self._levels[count_before] -= 1
-        self._levels[count_before + by] += 1
-        self._sure[domain] = count_before + by
-
-
-# --- spread constraints ----------------------------------------------------------------------------------------------
-# Those that keep pods off a node (`DoNotSchedule`).
-#
-# The replacement is scheduled after the old pod's deletion has begun, and kube-scheduler does not count pods that are
-# being deleted, so the moved pod is never counted at its source. While a plan runs, its source nodes carry a taint of
-# ours. For a constraint that leaves tainted nodes out, a node that may become a source is therefore neither surely in
-# nor out: its pods count where they are in the way and not where they would help.
 
 _HONOR: Final = "Honor"
 
@@ -264,7 +198,11 @@ class PodTopologySpread:
 
 
 def _skew(rule: _Rule, source: NodeIndex, domain: str) -> int:
-    """Return how far a domain would be above the lowest one, with the pod in it and not at its source."""
+    """Return how far a domain would be above the lowest one, with the pod in it and not at its source.
+
+    kube-scheduler's plugin PodTopologySpread reckons it as matchNum + selfMatchNum - minMatchNum, where minMatchNum is
+    zero with fewer domains than minDomains.
+    """
     at_source = rule.counted if rule.possible.domain(source) == domain else 0
     pods_in_domain = rule.possible.possible(domain) - at_source + rule.counts_itself
     if rule.sure_domains < (rule.constraint.min_domains or 1):
