@@ -1,1 +1,1 @@
-"""Queues: their pods wait at a gate until they fit, and slots hold what is guaranteed."""
+"""Queues: their pods wait behind a scheduling gate until they fit, and slots hold what is guaranteed."""

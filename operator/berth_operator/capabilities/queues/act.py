@@ -1,13 +1,13 @@
-"""Admit the pods of Queues: watch them while there are queues, take gates off, write statuses.
+"""Carries out what is decided for Queues: takes gates off, makes and ends slots, writes statuses.
 
-`decide` says which, from everything at once and in one thread at a time. Nothing is remembered but what the API
-server holds: which pods have the gate. A leader first lists all pods, and so knows all that earlier ones admitted.
+`decide` looks at everything at once, in one thread at a time. Which pods were admitted is in the API server alone, as
+those without the gate: a new leader first lists all pods, and so knows all that earlier ones admitted.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -24,7 +24,6 @@ from berth_core import (
     GatedQueueState,
     GatedQueueStatus,
     InputError,
-    Namespace,
     ObjectMeta,
     ObjectReference,
     PermanentError,
@@ -36,37 +35,33 @@ from berth_core import (
 )
 from berth_kube import (
     KUEUE_LOCAL_QUEUES,
-    NAMESPACES,
     PODS,
     QUEUES,
-    Informer,
     InvalidObjectError,
     KubeClient,
     NotFoundError,
     ServerError,
-    WatchItem,
-    stop_informers,
 )
 from berth_operator import telemetry
 from berth_operator.admission.reviews import Review
 from berth_operator.capabilities.queues import logs, metrics
 from berth_operator.capabilities.queues.decide import QueueDecision, decide_queues
 from berth_operator.capabilities.queues.gate import review_for_queue
-from berth_operator.capabilities.queues.held_slots import (
-    SlotDecision,
+from berth_operator.capabilities.queues.held_slots import SlotDecision
+from berth_operator.capabilities.queues.manifests import build_queue_ungating
+from berth_operator.capabilities.queues.places import QueuePod
+from berth_operator.capabilities.queues.registration import QUEUE_PATH, QueueRegistration
+from berth_operator.capabilities.queues.rule import QueueRule
+from berth_operator.capabilities.queues.slot_reservations import (
     build_slot,
     may_be_slot,
     slot_end,
     slot_template,
     takes_slot,
 )
-from berth_operator.capabilities.queues.manifests import build_queue_ungating
-from berth_operator.capabilities.queues.places import QueuePod
-from berth_operator.capabilities.queues.registration import QUEUE_PATH, QueueRegistration
-from berth_operator.capabilities.queues.rule import QueueRule
 from berth_operator.capabilities.queues.store import QueueStore, read_queue_pod
+from berth_operator.capabilities.queues.watches import QueueWatches, Watches
 from berth_operator.reservation.act.context import (
-    NOT_ENDED,
     WITHOUT_NODE,
     create_reservation,
     delete_reservation,
@@ -81,38 +76,37 @@ from berth_operator.runtime.capability import Capability, Kernel
 from berth_operator.runtime.workqueue import Key, KeyKind
 
 QUEUES_KEY: Final = Key("queues")
-"""All queues: who is admitted depends on all of them."""
+"""The key of all queues, as the admission of a pod depends on all of them."""
 TOO_LARGE: Final = "QueueTooSmall"
-"""The event on a pod that is larger than its queue may ever use."""
+"""Reason of the event on a pod that requests more than its queue may ever use."""
 _EVENTS: Final = {
     QueueCondition.ACCEPTED: ("QueueAccepted", "QueueRefused"),
     QueueCondition.ENFORCED: ("QueueEnforced", "QueueNotEnforced"),
     QueueCondition.COVERED: ("QueueCovered", "QueueNotCovered"),
     QueueCondition.HELD: ("QueueHeld", "QueueNotHeld"),
 }
-"""The events on a queue whose condition becomes true or false."""
+"""Reasons of the events on a queue whose condition becomes true, or false."""
 
 _KUEUE_SECONDS: Final = 15.0
+"""How often the namespaces that Kueue manages are listed."""
 _LINGER_SECONDS: Final = 60.0
-"""How long pods are still watched after the last queue is gone: API servers hear late that the webhook is gone."""
+"""How long pods are watched after the last queue is gone. API servers see late that the registration is gone, as each
+has an informer of its own for it, and gate pods until then."""
 _STATUS_SECONDS: Final = 1.0
-"""Between two versions of a status whose conditions stay the same."""
+"""Seconds between two writes of a status in which only numbers have changed."""
 _UNLISTED_SECONDS: Final = 1.0
 _TRIES: Final = 5
-_REST: Final = 10.0
-"""A pass rests for this many times as long as its decision took."""
-_LONGEST_REST: Final = 10.0
-"""A process that was paused in the middle must not rest for long."""
+_REST_FACTOR: Final = 10.0
+"""After a pass the next one waits this many times as long as the decision took, so that it uses a tenth of a core."""
+_LONGEST_REST_SECONDS: Final = 10.0
+"""Limit of that for a decision in the middle of which the process was paused."""
 _FAILED_SECONDS: Final = 1.0
-"""A pass rests for so long after a failure, however often pods change."""
+"""How long the next pass waits at least after a failure, however often pods change."""
 _REFUSED_SECONDS: Final = 60.0
-"""For so long no slots are created for a queue after one was refused."""
+"""How long no slots are created for a queue after one was refused."""
 _MAX_FAILURES: Final = 5
-"""Pods of one namespace that the API server fails to change in a pass, before the rest of the namespace waits."""
-_WATCH_AGAIN_SECONDS: Final = 5.0
+"""After so many failures to change pods of one namespace in a pass, its other pods wait for the next one."""
 _MILLI: Final = 1000
-
-Item = TypeVar("Item")
 
 _LOG = structlog.get_logger(__name__)
 
@@ -121,57 +115,8 @@ class _Header(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
-class Watches(Protocol):
-    """What keeps a `QueueStore` up to date."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-class QueueWatches:
-    """Watches all pods and namespaces from `start` to `stop`, as often as that is."""
-
-    def __init__(self, client: KubeClient, store: QueueStore, on_change: Callable[[], None]) -> None:
-        self._client = client
-        self._store = store
-        self._on_change = on_change
-        self._informers: tuple[Informer[Pod] | Informer[Namespace], ...] = ()
-
-    def start(self) -> None:
-        client, store = self._client, self._store
-        pods: Informer[Pod] = Informer(
-            "queue-pods",
-            lambda stop: client.watch(PODS, field_selector=NOT_ENDED, type=Pod, stop=stop),
-            lambda item: self._hear(store.take_pod, item),
-            self._failed,
-            retry_seconds=_WATCH_AGAIN_SECONDS,
-        )
-        namespaces: Informer[Namespace] = Informer(
-            "queue-namespaces",
-            lambda stop: client.watch(NAMESPACES, type=Namespace, stop=stop),
-            lambda item: self._hear(store.take_namespace, item),
-            self._failed,
-            retry_seconds=_WATCH_AGAIN_SECONDS,
-        )
-        self._informers = (pods, namespaces)
-        for informer in self._informers:
-            informer.start()
-
-    def stop(self) -> None:
-        stop_informers(self._informers)
-        self._informers = ()
-
-    def _hear(self, take: Callable[[WatchItem[Item]], None], item: WatchItem[Item]) -> None:
-        take(item)
-        self._on_change()
-
-    def _failed(self, error: BerthError) -> None:
-        _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "watch", telemetry.KEY_ERROR: str(error)})
-
-
 class Queues(Capability):
-    """Carries out what is decided for the queues; `reconcile` runs in one thread at a time."""
+    """Carries out what is decided for all queues; `reconcile` runs in one thread at a time."""
 
     kinds = frozenset({QUEUES_KEY.kind})
 
@@ -199,22 +144,20 @@ class Queues(Capability):
         self.store = QueueStore(self._own_namespace)
         self.watches: Watches = QueueWatches(self._client, self.store, lambda: enqueue(QUEUES_KEY, 0.0))
         self._term = 0
-        """Counts the times for which this replica has led: what was decided in an earlier one is not carried out."""
+        """Number of the term for which this replica leads; what was decided in an earlier one is not carried out."""
         self._is_watching = self._is_clear = False
         self._kueue_at = self._seen_at = self._next_pass = -_LINGER_SECONDS
         self._written: dict[str, float] = {}
-        """Monotonic time of the last status, by uid."""
+        """Monotonic time at which the status of a queue was last written, by uid."""
         self._templates: dict[tuple[str, int | None], dict[str, Any] | None] = {}
-        """Templates of slots as written, by uid and generation of their queue."""
+        """Templates of slots as users wrote them, by uid and generation of the queue."""
         self._refused: dict[str, tuple[float, str]] = {}
         """Monotonic time and text of the last refusal to create a slot, by uid of its queue."""
-        self._told: set[str] = set()
+        self._reported_as_large: set[str] = set()
         """Uids of pods with an event that they are too large."""
 
-    # --- hearing of queues
-
     def listen(self) -> None:
-        """Hear of queues, and watch pods while there are any; called while this replica leads."""
+        """List queues if that is due, and watch pods while there are any; called repeatedly while this one leads."""
         if not self._listing.listen():
             return
         now = self._clock.monotonic()
@@ -231,7 +174,7 @@ class Queues(Capability):
             self._enqueue(QUEUES_KEY, 0.0)
 
     def stop_term(self) -> None:
-        """Stop watching and forget: this replica does not lead."""
+        """Stop watching and forget what was known, since this replica no longer leads."""
         self._term += 1
         self._is_clear = False
         self._listing.stop()
@@ -248,7 +191,7 @@ class Queues(Capability):
         self.store.clear()
 
     def _list(self) -> bool:
-        """List queues and, while there are any, the namespaces that Kueue manages; return whether to go on so."""
+        """List queues and, while there are any, the namespaces that Kueue manages; return whether to keep doing so."""
         try:
             bodies = self._client.list(QUEUES).items
         except NotFoundError:  # the CRD is not installed
@@ -256,7 +199,7 @@ class Queues(Capability):
         queues = [GatedQueue.read(body) for body in bodies]
         self.store.replace_queues(queues)
         self._templates = {
-            (queue.metadata.uid, queue.metadata.generation): _template_held_by(body)
+            (queue.metadata.uid, queue.metadata.generation): _slot_template_in(body)
             for queue, body in zip(queues, bodies, strict=True)
             if not queue.metadata.unreadable
         }
@@ -269,12 +212,12 @@ class Queues(Capability):
             self._registration.forget()
             try:
                 self.store.replace_kueue(self._list_kueue())
-            except BerthError as error:  # what was known holds, or pods would wait for as long as Kueue is broken
+            except BerthError as error:  # the last list stays in force, or pods would wait while Kueue's API is broken
                 _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
         return bool(bodies) or self._is_watching or not self._is_clear
 
     def _list_kueue(self) -> dict[str, str]:
-        """Return the namespaces in which Kueue has a LocalQueue, each with one."""
+        """Return the namespaces in which Kueue has a LocalQueue, each with the name of one."""
         for resource in KUEUE_LOCAL_QUEUES:
             try:
                 local_queues = self._client.list(resource, type=_Header).items
@@ -283,13 +226,18 @@ class Queues(Capability):
             return {local_queue.metadata.namespace: local_queue.metadata.name for local_queue in local_queues}
         return {}
 
-    # --- a pass
-
     def reviews(self) -> Mapping[str, Review]:
         return {QUEUE_PATH: review_for_queue}
 
     def reconcile(self, _: Key = QUEUES_KEY) -> None:
-        """Register the webhook, take gates off and write statuses, as decided; raises what was refused last."""
+        """Make one pass; raises the last error, after everything else has been carried out.
+
+        1. wait until pods and namespaces are listed, and for the rest after the last pass
+        2. decide, from one view of everything
+        3. register the webhook for the namespaces of queues
+        4. take the gates off the pods that are admitted or have no queue
+        5. write the statuses, then make, renew and end slots
+        """
         term = self._term
         if not self._is_watching:
             self._clear_away(term)
@@ -316,18 +264,18 @@ class Queues(Capability):
         )
         decision = decide_queues(view, self._clock.now())
         ended_at = self._clock.monotonic()
-        self._next_pass = ended_at + min(_REST * (ended_at - started_at), _LONGEST_REST)
+        self._next_pass = ended_at + min(_REST_FACTOR * (ended_at - started_at), _LONGEST_REST_SECONDS)
         self._require(term)
         self._keep(decision.slots)
         pending_error: BerthError | None = None
         try:
             self._registration.put(decision.gated)
         except (PermanentError, ServerError) as error:
-            pending_error = error  # pods that have the gate are admitted all the same
+            pending_error = error  # pods that have the gate can be admitted all the same
         pending_error = self._ungate_all((*decision.releases, *decision.admits), term) or pending_error
         if decision.admits:
             metrics.ADMISSIONS.inc(len(decision.admits))
-        # The status comes first: a later operator knows from it which nodes to keep when a slot has ended.
+        # The status comes before the slots: it says which nodes are kept, for an operator that takes over in between.
         pending_error = self._write_statuses(decision, term) or pending_error
         pending_error = self._hold_all(decision.slots, term) or pending_error
         self._report(decision)
@@ -340,35 +288,34 @@ class Queues(Capability):
     def _nodes(self) -> dict[str, ResourceAmounts]:
         return offered_to_queues(self._cache.nodes(), control_plane=self._allows_control_plane)
 
-    # --- slots of queues with `enforcement: Held`
-
     def _admitting(self, nodes: Sequence[GuardableNode]) -> dict[str, frozenset[str]]:
-        """Return by uid of each queue that keeps others off its nodes which nodes let in a slot."""
+        """Return for each queue that keeps others off its nodes, by uid, on which nodes a slot of it may run."""
         nodes_by_queue: dict[str, frozenset[str]] = {}
         for queue in self.store.queues:
             if queue.spec.enforcement is Enforcement.HELD and queue.spec.held.fence is Fence.NODE:
                 try:
                     spec = slot_template(queue).spec
                 except InputError:
-                    continue  # its condition says so
+                    continue  # its condition reports the shape
                 nodes_by_queue[queue.metadata.uid] = frozenset(
                     node.metadata.name for node in nodes if self._admits(node, spec)
                 )
         return nodes_by_queue
 
     def _keep(self, decisions: Iterable[SlotDecision]) -> None:
-        """Have the nodes fenced that queues keep."""
-        homes: dict[str, frozenset[str]] = {}
+        """Have the nodes fenced that queues keep, each for the namespaces of these queues."""
+        namespaces_by_node: dict[str, frozenset[str]] = {}
         for decision in decisions:
-            homes |= {node: homes.get(node, frozenset()) | {decision.slots.namespace} for node in decision.kept}
-        self._cache.keep_nodes(homes)
+            for node in decision.kept:
+                namespaces_by_node[node] = namespaces_by_node.get(node, frozenset()) | {decision.slots.namespace}
+        self._cache.keep_nodes(namespaces_by_node)
 
     def _reservations(self) -> tuple[Reservation, ...]:
-        """Return the Reservations with names as slots of queues have them."""
+        """Return the Reservations whose names are like those of slots."""
         return tuple(reservation for reservation in self._cache.reservations() if may_be_slot(reservation))
 
     def _hold_all(self, decisions: Iterable[SlotDecision], term: int) -> BerthError | None:
-        """Create, renew and end slots; what goes wrong for one queue or slot does not stop others, and is returned."""
+        """Create, renew and end slots; return the first error, which does not stop other queues or slots."""
         pending_error: BerthError | None = None
         kept_refusals: dict[str, tuple[float, str]] = {}
         for decision in decisions:
@@ -383,7 +330,10 @@ class Queues(Capability):
         return pending_error
 
     def _hold(self, decision: SlotDecision, term: int) -> BerthError | None:
-        """Do what is decided for a queue; return the first refusal to change a slot."""
+        """Create, renew and end the slots of a queue; return the first refusal to change one.
+
+        Raises the error of a refused creation.
+        """
         first_error: BerthError | None = None
         changes = [(self._end_slot, ended) for ended in (*decision.ends, *self._surplus(decision))]
         for change, reservation in (*changes, *((self._renew_slot, renewed) for renewed in decision.renews)):
@@ -403,9 +353,10 @@ class Queues(Capability):
         return first_error
 
     def _surplus(self, decision: SlotDecision) -> tuple[Reservation, ...]:
-        """Return the held slots that no waiting pod may take.
+        """Return the held slots that are too many and that no waiting pod may take.
 
-        A pod that came while the webhook was away has no slot yet, but would lose the room to others if its slot went.
+        A pod that was created while the webhook was away has no slot yet, and would lose its room to others if the slot
+        ended.
         """
         if not decision.spare:
             return ()
@@ -419,15 +370,15 @@ class Queues(Capability):
         )
         slots_kept = max(0, len(decision.spare) - takers)
         for reservation in decision.spare[slots_kept:]:
-            self._enqueue(Key(KeyKind.RESERVATION, reservation.metadata.uid), 0.0)  # looks for such pods
+            self._enqueue(Key(KeyKind.RESERVATION, reservation.metadata.uid), 0.0)  # its reconcile looks for such pods
         return decision.spare[:slots_kept]
 
     def _create_slots(self, decision: SlotDecision, term: int) -> None:
-        """Create Reservations under the names of their numbers; one that is there already is read."""
+        """Create Reservations with names made of their numbers; one that exists already is read."""
         queue, namespace = decision.slots.queue, decision.slots.namespace
         version = (queue.metadata.uid, queue.metadata.generation)
         if version not in self._templates:
-            return  # it has changed, and the next list has its template
+            return  # the queue has changed since the list, and the next one has its template
         template = self._templates[version]
         for number in decision.creates:
             self._require(term)
@@ -446,7 +397,7 @@ class Queues(Capability):
         set_expiry(self._client, self._cache, reservation, slot_end(self._clock.now()))
 
     def _clear_away(self, term: int) -> None:
-        """Remove the webhook and all gates: there is no queue."""
+        """Remove the webhook's registration and all gates, as there is no queue."""
         self._require(term)
         self._registration.put(frozenset())
         pods = self._client.list(PODS, field_selector=WITHOUT_NODE, type=Pod).items
@@ -454,12 +405,12 @@ class Queues(Capability):
         first_error = self._ungate_all(gated_pods, term)
         if first_error is not None:
             raise first_error
-        # API servers hear late that the webhook is gone: the next pass finds what they gated meanwhile.
+        # API servers see late that the registration is gone; the next pass finds the pods that were gated meanwhile.
         self._is_clear = not gated_pods and self._registration.is_absent
         self._registration.forget()
 
     def _ungate_all(self, pods: Iterable[QueuePod], term: int) -> BerthError | None:
-        """Take gates off; one that cannot be changed does not stop the others, and its error is returned."""
+        """Take gates off; return the first error, which does not stop other pods."""
         first_error: BerthError | None = None
         failures = Counter[str]()
         for pod in pods:
@@ -469,13 +420,13 @@ class Queues(Capability):
                 self._ungate(pod, term)
             except PermanentError as error:
                 first_error = first_error or error
-            except ServerError as error:  # as where a webhook for the namespace's pods is broken
+            except ServerError as error:  # such as a broken webhook for all pods of the namespace
                 failures[pod.namespace] += 1
                 first_error = first_error or error
         return first_error
 
     def _ungate(self, pod: QueuePod, term: int) -> None:
-        """Take the gate off a pod, and only that; one whose gates were changed meanwhile is read again."""
+        """Take the gate of queues off a pod; read the pod again if its gates have changed meanwhile."""
         for _ in range(_TRIES):
             self._require(term)
             try:
@@ -485,7 +436,7 @@ class Queues(Capability):
             except NotFoundError:
                 self.store.remove_pod(pod.uid)
                 return
-            except InvalidObjectError:
+            except InvalidObjectError:  # a test in the patch has failed
                 current = self._read_again(pod)
                 if current is None or not current.is_gated:
                     return
@@ -504,10 +455,8 @@ class Queues(Capability):
         return read_queue_pod(current, self._own_namespace)
 
     def _require(self, term: int) -> None:
-        """Raise `LeaseLostError` unless this replica has led since a decision."""
+        """Raise `LeaseLostError` unless this replica still leads in the term in which it decided."""
         require_lease(lambda: term == self._term and self._leads())
-
-    # --- what it says
 
     def _write_statuses(self, decision: QueueDecision, term: int) -> BerthError | None:
         """Write all statuses; return the first refusal."""
@@ -520,7 +469,7 @@ class Queues(Capability):
         return first_error
 
     def _write_status(self, queue: GatedQueue, status: GatedQueueStatus | None, term: int) -> None:
-        """Write a status that differs, and record what became true or false; numbers alone at most once a second."""
+        """Write a status that has changed, and record events; numbers alone are written at most once a second."""
         if status is None or status == queue.status:
             return
         uid, now = queue.metadata.uid, self._clock.monotonic()
@@ -532,13 +481,13 @@ class Queues(Capability):
         try:
             body = write_status(self._client, QUEUES, queue.metadata, status)
         except NotFoundError:
-            return  # the next list lacks it
+            return  # the queue is gone, as the next list shows
         self._written[uid] = now
         self.store.put_queue(GatedQueue.read(body))
         self._record_changes(queue, status)
 
     def _record_changes(self, queue: GatedQueue, status: GatedQueueStatus) -> None:
-        """Record each condition that became true or false; what is well from the start is not reported."""
+        """Record an event for each condition that became true or false; one that is true from the start gets none."""
         for condition in status.conditions:
             known_condition = queue.condition(QueueCondition(condition.type))
             status_before = (
@@ -559,14 +508,14 @@ class Queues(Capability):
             self._recorder.record(event)
 
     def _report(self, decision: QueueDecision) -> None:
-        """Record once on each pod that it is too large, and set the metrics."""
+        """Record an event on each pod that is too large, once, and set the metrics."""
         for pod, why in decision.too_large:
-            if pod.uid not in self._told:
+            if pod.uid not in self._reported_as_large:
                 regarding = ObjectReference(
                     api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid
                 )
                 self._recorder.record(RecordedEvent(regarding, "Warning", TOO_LARGE, why))
-        self._told = {pod.uid for pod, _ in decision.too_large}
+        self._reported_as_large = {pod.uid for pod, _ in decision.too_large}
         _forget_metrics()
         for queue in self.store.queues:
             status, queue_name = decision.statuses.get(queue.metadata.uid), queue.metadata.name
@@ -590,7 +539,7 @@ def _forget_metrics() -> None:
 
 
 def _signs(status: GatedQueueStatus) -> tuple[object, ...]:
-    """Return what of a status is written at once when it changes: all but numbers, which messages have, too."""
+    """Return the part of a status whose changes are written at once: all but numbers, and messages, which have some."""
     conditions = (
         (condition.type, condition.status, condition.reason, condition.observed_generation)
         for condition in status.conditions
@@ -598,8 +547,8 @@ def _signs(status: GatedQueueStatus) -> tuple[object, ...]:
     return status.state, status.fenced_nodes, *conditions
 
 
-def _template_held_by(body: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the template of a queue's slots as it is written."""
+def _slot_template_in(body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the template of a queue's slots as the user wrote it, None if there is none."""
     held_spec = (body.get("spec") or {}).get("held") or {}
     template: dict[str, Any] | None = held_spec.get("template")
     return template

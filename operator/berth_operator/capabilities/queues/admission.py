@@ -1,11 +1,12 @@
 """Decides which gated pods queues admit, and in which order.
 
-Within what its queue deserves, pods go by priority, then age. A queue gets more only where that takes nothing from
-another one whose next pod waits for a part of its own share; then the queue goes first that has the least of its share
-afterwards, as with Volcano's plugin `proportion`.
+Pods within what their queue deserves go by priority, then by age. A queue gets more than that only where it takes
+nothing from another one whose next pod waits for a part of its own share. Among several such queues the one comes first
+that uses the smallest part of its share afterwards, which is the order of Volcano's plugin `proportion` (`QueueOrderFn`
+in `pkg/scheduler/plugins/proportion/proportion.go`).
 
-A queue's first pod that does not fit holds back the later ones of its queue, so that large pods do not starve behind
-small ones; other queues go on. One that could never fit holds back nothing.
+The first pod of a queue that does not fit holds back the later ones of that queue, as with Kueue's `StrictFIFO`, so
+that large pods do not starve behind small ones; other queues go on. A pod that could never fit holds back nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,21 +20,24 @@ from berth_operator.capabilities.queues.places import QueuePod
 
 
 class Costs(Protocol):
-    """What admissions add to what queues use: less where a placeholder holds a pod's place already."""
+    """What admissions add to what queues use."""
 
-    def cost(self, pod: QueuePod) -> ResourceAmounts: ...
+    def cost(self, pod: QueuePod) -> ResourceAmounts:
+        """Return what the admission of a pod adds: less if a placeholder holds its place already."""
 
-    def take(self, pod: QueuePod) -> None: ...
+    def take(self, pod: QueuePod) -> None:
+        """Count a pod as admitted."""
 
 
 @dataclass(slots=True)
 class Admission:
-    """Who is admitted, and who never could be."""
+    """Which pods are admitted, and which could never be."""
 
     admits: list[QueuePod] = field(default_factory=list)
     too_large: list[tuple[QueuePod, str]] = field(default_factory=list)
+    """Each with the reason."""
     is_whole: bool = True
-    """Whether no more could be admitted."""
+    """Whether all pods that fit are among those admitted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,29 +46,29 @@ class _Head:
 
     is_beyond_share: bool
     share_used: Fraction
-    """Afterwards; 0 within the share, where priority and age decide."""
+    """The part of the queue's share in use after the admission; 0 within the share, where priority and age decide."""
     turn: tuple[int, str, str, str]
     queue: str
 
 
 def admit(
-    waiting: Sequence[QueuePod], queue_of: Mapping[str, str], room: QueueRoom, costs: Costs, most: int
+    waiting: Sequence[QueuePod], queue_of: Mapping[str, str], room: QueueRoom, costs: Costs, limit: int
 ) -> Admission:
-    """Return the pods that are admitted now, at most so many; the room shrinks with each one.
+    """Return the pods to admit now, no more than `limit`; `room` shrinks with each.
 
-    `queue_of` is the queue by namespace.
+    `queue_of` has the name of the queue by namespace.
     """
     admission = Admission()
     lines = {
-        queue: _Line(queue, pods, room, costs, admission, most) for queue, pods in _by_queue(waiting, queue_of).items()
+        queue: _Line(queue, pods, room, costs, admission, limit) for queue, pods in _by_queue(waiting, queue_of).items()
     }
     heads: list[_Head] = []
     contested: frozenset[str] = frozenset()
-    """What pods wait for that are within the share of their queue."""
+    """Resources for which pods wait that are within the share of their queue."""
     for line in lines.values():
         _push(heads, line.head())
     while heads:
-        if len(admission.admits) >= most:
+        if len(admission.admits) >= limit:
             admission.is_whole = False
             break
         head = heappop(heads)
@@ -88,7 +92,7 @@ def _push(heads: list[_Head], head: _Head | None) -> None:
 
 
 def _by_queue(waiting: Sequence[QueuePod], queue_of: Mapping[str, str]) -> dict[str, list[QueuePod]]:
-    """Return the pods of each queue in their order."""
+    """Return the pods of each queue in the order in which they are admitted."""
     pods_by_queue: dict[str, list[QueuePod]] = {}
     for pod in sorted(waiting, key=lambda pod: pod.turn):
         pods_by_queue.setdefault(queue_of[pod.namespace], []).append(pod)
@@ -96,13 +100,13 @@ def _by_queue(waiting: Sequence[QueuePod], queue_of: Mapping[str, str]) -> dict[
 
 
 class _Line:
-    """The pods of a queue that wait, in their order."""
+    """The waiting pods of a queue, in the order in which they are admitted."""
 
     def __init__(
-        self, queue: str, pods: Sequence[QueuePod], room: QueueRoom, costs: Costs, admission: Admission, most: int
+        self, queue: str, pods: Sequence[QueuePod], room: QueueRoom, costs: Costs, admission: Admission, limit: int
     ) -> None:
         self._queue = queue
-        self._most = most
+        self._limit = limit
         self._room = room
         self._costs = costs
         self._admission = admission
@@ -111,11 +115,11 @@ class _Line:
         """The next pod, and what its admission adds to what the queue uses."""
 
     def head(self) -> _Head | None:
-        """Go on to the next pod that has to wait for room; return None at the end."""
-        following = next(self._limited, None)
-        if following is None:
+        """Go on to the next pod that needs room, and return its place among the queues; None at the end."""
+        next_pod = next(self._limited, None)
+        if next_pod is None:
             return None
-        self.first = pod, cost = following
+        self.first = pod, cost = next_pod
         is_beyond_share = bool(self._room.beyond_share(self._queue, cost))
         share_used = self._room.share_used(self._queue, cost) if is_beyond_share else Fraction(0)
         return _Head(is_beyond_share, share_used, pod.turn, self._queue)
@@ -126,14 +130,14 @@ class _Line:
         self._admission.admits.append(pod)
 
     def stop(self) -> None:
-        """Hold back the rest, but for pods that nothing limits."""
+        """Hold back the rest, except for the pods that nothing limits, which are admitted on the way."""
         for _ in self._limited:
             pass
 
     def _pass_others(self, pods: Sequence[QueuePod]) -> Iterator[tuple[QueuePod, ResourceAmounts]]:
-        """Yield the pods that need room; admit on the way those that nothing limits, and note those too large."""
+        """Yield the pods that need room; on the way admit those that nothing limits, and record those too large."""
         for pod in pods:
-            if len(self._admission.admits) >= self._most:
+            if len(self._admission.admits) >= self._limit:
                 self._admission.is_whole = False
                 return
             cost = self._costs.cost(pod)

@@ -1,4 +1,4 @@
-"""The gate of queues: every new pod in a namespace of a queue gets it."""
+"""The scheduling gate of queues, which every new pod in a namespace of a queue gets."""
 
 from berth_core import QUEUE_GATE
 from berth_operator import metrics
@@ -6,10 +6,10 @@ from berth_operator.admission.reviews import AdmissionReview, Answer, adding_gat
 
 
 def gate_for_queue(review: AdmissionReview) -> Answer:
-    """Return the answer that adds the gate of queues, whatever replica is asked.
+    """Return the answer that adds the gate of queues; it depends on the review alone, so every replica gives the same.
 
-    Left out are pods with a node, of DaemonSets and of kubelets. Kueue's label and gate say nothing here: whoever
-    creates a pod may give it both, and the webhook is registered for no namespace in which Kueue has a LocalQueue.
+    Pods with a node, pods of DaemonSets and static pods are left out. Kueue's label and gate do not exempt a pod:
+    whoever creates it may set both, and the webhook is registered for no namespace in which Kueue has a LocalQueue.
     """
     request = review.request
     pod = read_pod(request)
@@ -22,7 +22,7 @@ def gate_for_queue(review: AdmissionReview) -> Answer:
 
 
 async def review_for_queue(review: AdmissionReview) -> Answer:
-    """Answer a review at the path of queues, and count it."""
+    """Answer a review at the path of queues, and count the verdict."""
     answer = gate_for_queue(review)
     metrics.WEBHOOK_REVIEWS.labels(verdict=answer.verdict).inc()
     return answer

@@ -1,11 +1,15 @@
-"""The patch that lets a pod of a queue go."""
+"""The patch that removes the gate of queues from a pod."""
 
 from berth_core import QUEUE_GATE
 from berth_operator.reservation.pod_patches import Operations
 
 
 def build_queue_ungating(uid: str, index: int | None) -> Operations:
-    """Return the patch that takes the gate of queues off a pod; it fails for one whose gates have changed."""
+    """Return the patch that removes the gate of queues from a pod, which fails if the pod's gates have changed.
+
+    The tests keep it from removing the gate of another controller, whose removal may have moved ours, and from a new
+    pod of the same name.
+    """
     path = f"/spec/schedulingGates/{index}"
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},

@@ -1,8 +1,8 @@
 """Where the pods of queues are, and which nodes a queue with `held.fence: Node` keeps for itself.
 
-It keeps the nodes that have what it is guaranteed: its slots, and the pods that took them. So a node stays fenced until
-what a pod leaves there is a slot again, which is made for this node and no other. The status of the queue says which
-nodes these are, and a later operator goes on from it.
+It keeps the nodes on which its guarantee is: its slots, and the pods that took them. A node that a pod has left stays
+fenced until the room there is a slot again, which is made for this node and no other. The status of the queue lists the
+kept nodes, and an operator that takes over goes on from there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,10 +12,10 @@ from typing import Final
 from berth_core import ResourceAmounts
 
 _MAX_NODES: Final = 500
-"""Nodes of one queue: it has at most so many slots."""
+"""Maximum number of nodes of one queue, which has at most as many slots."""
 _NOTHING: Final = ResourceAmounts.empty()
 _FENCE: Final = ResourceAmounts({"pods": 2})
-"""What a fence takes of a node."""
+"""What fencing takes of a node: places for two pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class QueuePod:
 
     uid: str
     namespace: str
-    """Where it counts: of a placeholder its Reservation's namespace."""
+    """The namespace for which it counts, which for a placeholder is that of its Reservation."""
     name: str
     version: int
     requests: ResourceAmounts
@@ -32,21 +32,21 @@ class QueuePod:
     priority: int = 0
     created: str = ""
     gate_index: int | None = None
-    """Where in its scheduling gates that of queues is, None without it."""
+    """Index of the gate of queues among its scheduling gates, None without it."""
     reservation: str = ""
-    """Uid of the Reservation that it holds a slot of, or waits for a slot of; "" for none."""
+    """Uid of the Reservation of which it holds a slot, or waits for one; "" for none."""
     reservation_name: str = ""
     """Name of the Reservation of a placeholder."""
     slot: str = ""
-    """Which slot of it it holds or was given; "" for none."""
+    """Task and index of the slot that it holds or was given; "" for none."""
     promised: str = ""
     """The node of the slot that it was given; "" for none. Anyone may write that on a pod."""
     is_placeholder: bool = False
     is_of_node: bool = False
-    """Whether it comes and goes with its node, as pods of DaemonSets do: no queue counts it."""
+    """Whether it comes and goes with its node, as pods of DaemonSets do; no queue counts such a pod."""
     is_terminating: bool = False
     ends_at: str = ""
-    """Until when a pod that terminates has time for that."""
+    """The time by which a terminating pod has to end."""
 
     @property
     def is_gated(self) -> bool:
@@ -55,18 +55,18 @@ class QueuePod:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Return what a pod has in common with the placeholder whose place it takes."""
+        """Return what a pod and the placeholder whose place it takes have in common."""
         return self.namespace, self.reservation, self.slot
 
     @property
     def turn(self) -> tuple[int, str, str, str]:
-        """Return the sort key of admission: priority, age, and a name where these are equal."""
+        """Return the sort key of admission: priority, then age, then the name."""
         return -self.priority, self.created, self.namespace, self.name
 
 
 @dataclass(slots=True)
 class Sum:
-    """Amounts that are added up in place; there may be a hundred thousand pods."""
+    """Amounts that are added up in place: a new `ResourceAmounts` for each of a hundred thousand pods would be slow."""
 
     amounts: dict[str, int] = field(default_factory=dict)
 
@@ -86,28 +86,28 @@ class QueuePlaces:
     own: Mapping[str, ResourceAmounts]
     """What its pods and slots request, by node."""
     rooms: Mapping[str, ResourceAmounts]
-    """What no pod requests or is about to, by node; slots that wait left aside, and its pods that end."""
+    """What is free on each node, counting as free what the queue's waiting slots and ending pods request."""
     admitting: frozenset[str]
-    """The nodes that let in a slot."""
+    """The nodes on which a slot may run."""
     before: tuple[str, ...]
     """The nodes that were kept so far."""
     fenced: frozenset[str]
     """The nodes that have a fence."""
     unfenced: Mapping[str, str]
-    """Why a kept node has no fence."""
+    """The kept nodes without a fence, each with the reason."""
     away: frozenset[str] = frozenset()
     """The nodes that do not count, as they are cordoned or not ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptNodes:
-    """Nodes that others are kept off, and what slots are made or ended for that."""
+    """The nodes that others are kept off, and which slots are made or ended for that."""
 
     nodes: tuple[str, ...] = ()
     vacancies: tuple[str, ...] = ()
-    """A node with room for each slot that is lacking, as far as there are any."""
+    """A node with room for each slot that is lacking, as far as there is one."""
     misplaced: frozenset[str] = frozenset()
-    """The slots that wait for a node without room for them, or for any while a kept one has room."""
+    """Uids of the slots that wait for a node without room, or for any node while a kept one has room."""
 
 
 def keep_nodes(
@@ -120,13 +120,14 @@ def keep_nodes(
     unpinned: Sequence[str] = (),
     is_placed: bool = True,
 ) -> KeptNodes:
-    """Return the nodes to keep: as many as have together what is guaranteed, those that were so far first.
+    """Return the nodes to keep: as many as together hold what is guaranteed, first those that are kept already.
 
-    While slots are `lacking`, nodes that have room for one are kept, too: one of the queue's pods has left it. So are
-    they until each other node has its fence: a pod that has used up a slot elsewhere may end before. `pins` are the
-    nodes of slots that wait for one, `unpinned` slots that wait for any. With `is_placed` slots are made for other
-    nodes as well, those with the most room first: chosen one by one they would each go to the emptiest node, and every
-    node that has one is kept.
+    While slots are `lacking`, kept nodes with room for a slot stay kept as well, since one of the queue's pods has left
+    that room. They also stay until each other node has its fence, since a pod that took a slot elsewhere may end before
+    that. `pins` has the nodes of slots that wait for one, by uid, and `unpinned` the uids of slots that wait for any.
+
+    With `is_placed` slots are made for further nodes as well, those with the most room first. If the node of each were
+    chosen by itself, every slot would go to the emptiest node then, and each node that has one is kept.
     """
     nodes_before, guarantee_left, kept_nodes = frozenset(places.before), guarantee, list[str]()
     slots_by_node = {node: slot.times_within(own_room) for node, own_room in places.own.items()}
@@ -134,7 +135,7 @@ def keep_nodes(
         guarantee_rest = ResourceAmounts(
             {resource: max(0, amount - places.own[node][resource]) for resource, amount in guarantee_left.items()}
         )
-        # What smaller pods leave elsewhere is no slot: a pod on each node must not have all of them fenced.
+        # A node with only smaller pods has no slot on it: one such pod on each node must not have all nodes fenced.
         if guarantee_rest != guarantee_left and (slots_by_node[node] or node in nodes_before):
             kept_nodes.append(node)
             guarantee_left = guarantee_rest
@@ -163,12 +164,12 @@ def keep_nodes(
 
 
 def _may_have_room(places: QueuePlaces, node: str, slot: ResourceAmounts, lacking: int) -> bool:
-    """Return whether a node has room for a slot, or might have it when it counts again."""
+    """Return whether a node has room for a slot, or may have it once it is ready and schedulable again."""
     return slot.fits_within(_room(places, node)) or (lacking > 0 and node in places.away)
 
 
 def _other_rooms(places: QueuePlaces, slot: ResourceAmounts, kept: Iterable[str]) -> dict[str, ResourceAmounts]:
-    """Return the room on nodes that are not kept, the most first; a fence needs some, too."""
+    """Return the room that a fence leaves on nodes that are not kept, those with room for the most slots first."""
     rooms = {node: _room(places, node).minus(_FENCE) for node in places.admitting - frozenset(kept)}
     slots_by_node = {node: number for node, room in rooms.items() if (number := slot.times_within(room))}
     return {node: rooms[node] for node in sorted(slots_by_node, key=lambda node: (-slots_by_node[node], node))}

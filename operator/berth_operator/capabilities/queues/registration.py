@@ -1,4 +1,4 @@
-"""The registration of the gate of queues: for which namespaces API servers ask the webhook."""
+"""The registration of the gate of queues, by which API servers call the webhook for pods of certain namespaces."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from berth_operator.reservation.act.webhook_registration import put_webhooks
 from berth_operator.reservation.manifests import build_webhook_configuration
 
 QUEUE_PATH: Final = "/queue"
-"""Below the webhook's path: what is asked there gets the gate of queues."""
+"""Path below the webhook's own; reviews that are sent there ask for the gate of queues."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -22,9 +22,9 @@ _LOG = structlog.get_logger(__name__)
 def build_queue_registration(
     client_config: Mapping[str, Any], namespaces: Iterable[str], timeout_seconds: int
 ) -> dict[str, Any]:
-    """Return the registration of the gate of queues, at a path of its own.
+    """Return the registration of the gate of queues, for every new pod of these namespaces.
 
-    So the answer follows from the request alone, and every replica gives it. It is called for every new pod.
+    It has a path of its own, so that the answer follows from the request alone and every replica gives the same.
     """
     config = dict(client_config)
     if "service" in config:
@@ -40,7 +40,7 @@ def build_queue_registration(
 
 
 class QueueRegistration:
-    """Registers the gate for the namespaces of queues; no registration without any. Thread-safe."""
+    """Registers the gate for the namespaces of queues, and removes the registration if there are none; thread-safe."""
 
     def __init__(
         self, client: KubeClient, *, client_config: Callable[[], Mapping[str, Any]], timeout_seconds: int
@@ -54,7 +54,7 @@ class QueueRegistration:
         self._was_there = True
 
     def put(self, namespaces: frozenset[str]) -> None:
-        """Register the gate for these namespaces; none remove the registration."""
+        """Register the gate for these namespaces; with none, remove the registration."""
         with self._lock:
             body = None
             if namespaces:
@@ -70,11 +70,11 @@ class QueueRegistration:
 
     @property
     def is_absent(self) -> bool:
-        """Return whether the gate was found unregistered when it was written last."""
+        """Return whether there was no registration before the last write."""
         with self._lock:
             return not self._was_there
 
     def forget(self) -> None:
-        """Write the registration again the next time: another replica or account may have changed it."""
+        """Have the next `put` write the registration again, since others may have changed it."""
         with self._lock:
             self._has_put = False

@@ -1,4 +1,4 @@
-"""What queues have to say on Reservations: a name that no queue has, and the slots that queues hold themselves."""
+"""The rules of queues for Reservations: those that name an unknown queue, and those that queues make for slots."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,21 +11,21 @@ from berth_operator.reservation.rules import Postponement, ReservationRule
 from berth_operator.schedulers import volcano
 
 _QUEUE_SECONDS: Final = 60.0
-"""How long after the creation of a Reservation its queue may still be created."""
+"""How long after the creation of a Reservation its queue may be created."""
 _NAMED: Final = 10
-"""As many queues a message names."""
+"""How many queues a message names."""
 
 
 class QueueRule(ReservationRule):
-    """Refuses Reservations of unknown queues, and has those of known ones noted on their placeholders."""
+    """Refuses Reservations that name an unknown queue, and writes the queue of others on their placeholders."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
 
     def judge(self, reservation: Reservation, now: datetime) -> Verdict | Postponement | None:
-        """Return that `spec.queue` names no queue, where the cluster has queues.
+        """Return a refusal if the cluster has queues and none has the name in `spec.queue`.
 
-        A Reservation that is young is left Pending: what is applied together may come in any order.
+        A young Reservation is left Pending instead, since objects that are applied together may come in any order.
         """
         name = reservation.spec.queue
         queues = self._known_queues(reservation) if name else None
@@ -42,9 +42,10 @@ class QueueRule(ReservationRule):
         return Postponement(ReservationReason.UNKNOWN_QUEUE, text, outlook)
 
     def _known_queues(self, reservation: Reservation) -> tuple[str, ...] | None:
-        """Return the names of all queues that a Reservation may name, None where any name will do.
+        """Return the names of all queues that a Reservation may name, None if any name will do.
 
-        It will where there are no queues of Volcano, or they may not be listed. Volcano knows no queue of Berth.
+        Any name will do if there are no queues of Volcano, or they may not be listed. A Reservation that Volcano
+        schedules may not name a queue of Berth, which Volcano does not know.
         """
         queue_names = self._names_of(volcano.QUEUES)
         schedulers = {volcano.scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
@@ -53,7 +54,7 @@ class QueueRule(ReservationRule):
         return tuple(sorted({*queue_names, *(self._names_of(QUEUES) or ())}))
 
     def _names_of(self, resource: Resource) -> tuple[str, ...] | None:
-        """Return the names of a kind's objects, None where there is no such kind or it may not be listed."""
+        """Return the names of a kind's objects, None if there is no such kind or it may not be listed."""
         try:
             bodies = self._client.list(resource).items
         except (NotFoundError, ForbiddenError):
@@ -61,9 +62,9 @@ class QueueRule(ReservationRule):
         return tuple(sorted(body["metadata"]["name"] for body in bodies))
 
     def is_patient(self, reservation: Reservation) -> bool:
-        # A queue gives up its slots itself, as soon as its guarantee changes.
+        # A queue ends its slots itself as soon as its guarantee changes.
         return bool(queue_of_slot(reservation))
 
     def placeholder_annotations(self, reservation: Reservation) -> Mapping[str, str]:
-        # A scheduler with queues counts a placeholder in the queue of its Reservation.
+        # By this a scheduler with queues counts a placeholder in the queue of its Reservation.
         return {QUEUE_ANNOTATION: reservation.spec.queue} if reservation.spec.queue else {}

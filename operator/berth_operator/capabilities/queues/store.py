@@ -1,4 +1,4 @@
-"""Cached Queues, and the namespaces and pods that they are decided by."""
+"""The cache of Queues, and of the namespaces and pods from which decisions about them are made."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,16 +20,17 @@ from berth_core import (
     readable_requests,
 )
 from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem, version_number
-from berth_operator.capabilities.queues.decide import QueueView
 from berth_operator.capabilities.queues.places import QueuePod
+from berth_operator.capabilities.queues.view import QueueView
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.store.versions import Tombstones, version_of
 
 
 def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
-    """Return the part of a pod that queues need.
+    """Return the part of a pod that queues need; an unreadable request counts as nothing.
 
-    A placeholder counts for the namespace of its Reservation; an unreadable request counts as nothing.
+    A placeholder counts for the namespace of its Reservation. Only pods of `own_namespace` can be placeholders: anyone
+    could set the label elsewhere.
     """
     meta, spec = pod.metadata, pod.spec
     gates = [gate.name for gate in spec.scheduling_gates]
@@ -58,7 +59,7 @@ def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
 
 
 def _slot_of(pod: Pod, *, holds: bool) -> str:
-    """Return the slot that a placeholder holds or a pod was given, "" for none."""
+    """Return task and index of the slot that a placeholder holds or a pod was given, "" for none."""
     if holds:
         notes = pod.metadata.annotations
         return f"{notes.get(TASK_ANNOTATION, '')}/{notes.get(INDEX_ANNOTATION, '')}"
@@ -67,9 +68,10 @@ def _slot_of(pod: Pod, *, holds: bool) -> str:
 
 
 class QueueStore:
-    """What decisions about queues are made from; thread-safe.
+    """Queues, namespaces and pods for decisions about queues; thread-safe.
 
-    A pod as a call returned it counts until the watch has a newer version: what was just admitted is never missed.
+    A pod that a call has returned counts until the watch reports a newer version, so that a pod which was just admitted
+    is never missed.
     """
 
     def __init__(self, own_namespace: str) -> None:
@@ -79,7 +81,7 @@ class QueueStore:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all but the queues: what comes next is listed anew."""
+        """Forget everything but the queues; watches that start later list it again."""
         with self._lock:
             self._namespaces: dict[str, Mapping[str, str]] = {}
             self._of_kueue: dict[str, str] = {}
@@ -99,7 +101,6 @@ class QueueStore:
             return tuple(self._queues.values())
 
     def replace_queues(self, queues: Iterable[GatedQueue]) -> None:
-        """Store all queues."""
         with self._lock:
             self._queues = {queue.metadata.uid: queue for queue in queues}
 
@@ -110,7 +111,7 @@ class QueueStore:
                 self._queues[queue.metadata.uid] = queue
 
     def replace_kueue(self, local_queues: Mapping[str, str]) -> None:
-        """Store the namespaces that Kueue manages."""
+        """Store which namespaces Kueue manages, each with the name of a LocalQueue."""
         with self._lock:
             self._of_kueue = dict(local_queues)
 
@@ -121,15 +122,15 @@ class QueueStore:
                 case Listed(items):
                     self._namespaces = {namespace.metadata.name: namespace.metadata.labels for namespace in items}
                     self._missing.discard("namespaces")
-                case Changed(one):
-                    self._namespaces[one.metadata.name] = one.metadata.labels
-                case Removed(one):
-                    self._namespaces.pop(one.metadata.name, None)
+                case Changed(namespace):
+                    self._namespaces[namespace.metadata.name] = namespace.metadata.labels
+                case Removed(namespace):
+                    self._namespaces.pop(namespace.metadata.name, None)
                 case Bookmark():
                     pass
 
     def take_pod(self, item: WatchItem[Pod]) -> None:
-        """Apply an event of the watch of the pods that have not ended."""
+        """Apply an event of the watch of pods that have not ended; one that ends is reported as removed."""
         with self._lock:
             match item:
                 case Listed():
@@ -142,7 +143,7 @@ class QueueStore:
                     pass
 
     def put_pod(self, pod: Pod) -> None:
-        """Store a pod as a call returned it."""
+        """Store a pod that a call has returned."""
         with self._lock:
             self._put(pod)
 
@@ -163,7 +164,7 @@ class QueueStore:
         labelled: frozenset[str] = frozenset(),
         refused: Mapping[str, str] | None = None,
     ) -> QueueView:
-        """Return what decisions are made from, with what the nodes offer that count, and with Reservations."""
+        """Return the view of queues, namespaces and pods, together with what other caches have; see `QueueView`."""
         with self._lock:
             return QueueView(
                 queues=tuple(self._queues.values()),
@@ -181,7 +182,8 @@ class QueueStore:
         version = version_number(listed.resource_version)
         self._gone.end_refuted(listed)
         listed_uids = {pod.metadata.uid for pod in listed.items}
-        # What the list must know of is as the list has it: versions go back where etcd was restored.
+        # A list is right about each version that is not newer than itself; after a restore of etcd, which sets versions
+        # back, it is right about all.
         settled_uids = {uid for uid, known_pod in self._pods.items() if listed.restored or known_pod.version <= version}
         for uid in settled_uids - listed_uids:
             self._remove(uid)
