@@ -4,9 +4,9 @@
 {{- end }}
 
 {{- /*
-What stands before the names of the chart's objects, whatever the release is called; the context is the root. Leases,
-the webhook's Secret, its registrations, priority classes and the account for dry runs are the programs' own, and are
-called the same everywhere.
+The prefix of the names of the chart's objects, whatever the release is called; the context is the root. The Leases, the
+webhook's Secret and registrations, the priority classes and the account for dry runs belong to the programs, and have
+the same names everywhere.
 */ -}}
 {{- define "berth.fullname" -}}
 {{- .Values.fullnameOverride | default (include "berth.name" .) }}
@@ -37,8 +37,9 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
 {{- /*
-Arguments from options that are named as the program's own: a list is an option given several times, a map one with
-NAME:VALUE, true one without a value; false and empty ones are left to the program. The context is the map of options.
+Arguments from options with the names of the program's own. A list gives an option several times, a map gives it with
+NAME:VALUE, and true gives it without a value; false and empty ones are left to the program. The context is the map of
+options.
 */ -}}
 {{- define "berth.arguments" -}}
 {{- range $key, $value := . }}
@@ -61,18 +62,18 @@ NAME:VALUE, true one without a value; false and empty ones are left to the progr
 {{- end }}
 {{- end }}
 
-{{- /* A text as it is; a number in full, for large ones would else be written with an exponent. */ -}}
+{{- /* A text as it is, and a number in full: templates print large ones with an exponent. */ -}}
 {{- define "berth.text" -}}
 {{- if kindIs "string" . }}{{ . }}{{ else }}{{ toJson . }}{{ end }}
 {{- end }}
 
-{{- /* What of a pod both services share; the context is a list: root, name of the service, perhaps another account. */ -}}
+{{- /* The part of a pod that both services share; the context is a list: root, name of the service, optionally an account. */ -}}
 {{- define "berth.pod" -}}
 {{- $root := index . 0 -}}
 {{- $service := get $root.Values (index . 1) -}}
 serviceAccountName: {{ include "berth.fullname" $root }}-{{ last . }}
 automountServiceAccountToken: true
-# Variables that describe Services are named like the programs' own.
+# The variables that the kubelet sets for Services, such as BERTH_OPERATOR_PORT, have the prefix of the programs' own.
 enableServiceLinks: false
 {{- with $service.podSecurityContext }}
 securityContext:
@@ -104,7 +105,7 @@ volumes:
   - name: rest-certificate
     secret:
       secretName: {{ . | quote }}
-      # What the services' user can read through the volume's group.
+      # The services' user reads it as a member of fsGroup, the group of the volume.
       defaultMode: 0440
 {{- end }}
 {{- with ($service.webhook).tlsSecret }}
@@ -112,7 +113,7 @@ volumes:
     secret:
       secretName: {{ . | quote }}
       defaultMode: 0440
-      # An own certificate serves until it is there.
+      # Until it exists, the operator's own certificate serves.
       optional: true
 {{- end }}
 {{- with $service.extraVolumes }}
@@ -120,7 +121,7 @@ volumes:
 {{- end }}
 {{- end }}
 
-{{- /* The Secrets with which the images are pulled; the context is the root. */ -}}
+{{- /* The Secrets for pulling the images; the context is the root. */ -}}
 {{- define "berth.pullSecrets" -}}
 {{- if or .Values.image.pullSecrets .Values.imagePullSecrets -}}
 imagePullSecrets:
@@ -134,8 +135,8 @@ imagePullSecrets:
 {{- end }}
 
 {{- /*
-How the replicas of a service lie on the nodes; a constraint without a selector is one of this service. The context is a
-list: root, name of the service.
+How the replicas of a service are spread over the nodes; a constraint without a selector is for the pods of this
+service. The context is a list: root, name of the service.
 */ -}}
 {{- define "berth.spread" -}}
 {{- $service := get (index . 0).Values (index . 1) -}}
@@ -152,7 +153,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{- /* What of a container both services share; the context is a list: root, name of the service. */ -}}
+{{- /* The part of a container that both services share; the context is a list: root, name of the service. */ -}}
 {{- define "berth.container" -}}
 {{- $root := index . 0 -}}
 {{- $service := get $root.Values (index . 1) -}}
@@ -225,12 +226,12 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- /* The name by which a Service is called within the cluster; the context is a list: root, what follows the full name. */ -}}
+{{- /* The host name of a Service within the cluster; the context is a list: root, what follows the full name. */ -}}
 {{- define "berth.serviceHost" -}}
 {{ include "berth.fullname" (index . 0) }}-{{ index . 1 }}.{{ (index . 0).Release.Namespace }}.svc
 {{- end }}
 
-{{- /* A server's Certificate of cert-manager; the context is a list: root, name, values, the host that clients call. */ -}}
+{{- /* A Certificate of cert-manager for a server; the context is a list: root, name, values, the host that clients call. */ -}}
 {{- define "berth.certificate" -}}
 {{- $root := index . 0 -}}
 {{- $host := index . 3 }}
@@ -337,7 +338,7 @@ subjects:
     namespace: {{ $root.Release.Namespace }}
 {{- end }}
 
-{{- /* Whether replacements are tried by dry run: only where a policy denies their account all else; the context is the root. */ -}}
+{{- /* Whether replacements are tried by dry run: only if a policy denies their account everything else; the context is the root. */ -}}
 {{- define "berth.triesReplacements" -}}
 {{- $policies := .Values.admissionPolicies -}}
 {{- if and .Values.descheduler.replacementTrial.enabled $policies.enabled (has "Deny" $policies.actions) -}}
