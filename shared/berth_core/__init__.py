@@ -8,19 +8,16 @@ from berth_core.clock import (
     Clock,
     ClockDeadline,
     Deadline,
-    DurationError,
     EarlierDeadline,
     NoDeadline,
     SystemClock,
-    format_duration,
     format_precise_timestamp,
     format_timestamp,
     is_over,
-    parse_duration,
     parse_timestamp,
     read_timestamp,
-    span_in_words,
 )
+from berth_core.durations import DurationError, format_duration, parse_duration, span_in_words
 from berth_core.errors import (
     BerthError,
     InputError,
@@ -31,6 +28,20 @@ from berth_core.errors import (
     require_positive,
 )
 from berth_core.fence_limits import FenceLimit, share_of_nodes
+from berth_core.gated_queues import (
+    QUEUE_API_VERSION,
+    Enforcement,
+    GatedQueue,
+    GatedQueueState,
+    GatedQueueStatus,
+    LocalQueue,
+    NamespaceChoice,
+    QueueCondition,
+    QueueReason,
+    choose_namespaces,
+    offered_to_queues,
+    queue_of_slot,
+)
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     BEST_EFFORT_LABEL,
@@ -126,11 +137,6 @@ from berth_core.migration_plans import (
     Predicted,
     Restriction,
     RestrictionReason,
-    Room,
-    RoomReason,
-    RoomSlot,
-    RoomState,
-    RoomStatus,
     RunMode,
     fails_unread,
 )
@@ -210,6 +216,7 @@ from berth_core.objects import (
     is_marked_as_freed,
     is_unschedulable,
 )
+from berth_core.plan_rooms import Room, RoomReason, RoomSlot, RoomState, RoomStatus
 from berth_core.pod_ends import PodEnds, TimedJob, expected_end
 from berth_core.pod_groups import (
     GROUP_NAME_ANNOTATION,
@@ -227,6 +234,7 @@ from berth_core.pod_groups import (
     takes_word_of_group,
     volcano_group_of,
 )
+from berth_core.pod_requests import ONE_POD, effective_requests, is_best_effort, occupied_requests, readable_requests
 from berth_core.policies import (
     EFFECTIVE,
     LONGEST_GRACE,
@@ -250,27 +258,11 @@ from berth_core.policies import (
     ValidReason,
     policies_that_move,
 )
+from berth_core.quantities import QuantityError, parse_quantity, read_percentage, read_whole_number
 from berth_core.queue_shares import QueueRoom, QueueUse, guaranteed, real_capabilities, uncovered
-from berth_core.queues import (
-    DEFAULT_QUEUE,
-    QUEUE_API_VERSION,
-    QUEUE_KIND,
-    Enforcement,
-    GatedQueue,
-    GatedQueueState,
-    GatedQueueStatus,
-    LocalQueue,
-    NamespaceChoice,
-    Queue,
-    QueueCondition,
-    QueueObject,
-    QueueReason,
-    QueueSource,
-    QueueState,
-    choose_namespaces,
-    offered_to_queues,
-    queue_of_slot,
-)
+from berth_core.queues import DEFAULT_QUEUE, QUEUE_KIND, Queue, QueueObject, QueueSource, QueueState
+from berth_core.reservation_expiry import expires_at, is_expired
+from berth_core.reservation_lists import fenced_nodes, job_uid, oldest_first, reservation_for
 from berth_core.reservations import (
     HIGHEST_SLOT_INDEX,
     RESERVATION_API_VERSION,
@@ -291,32 +283,17 @@ from berth_core.reservations import (
     Slot,
     SlotState,
     TaskStatus,
-    expires_at,
-    fenced_nodes,
-    is_expired,
-    job_uid,
-    oldest_first,
-    reservation_for,
 )
 from berth_core.resources import (
     CPU,
     EPHEMERAL_STORAGE,
     HUGE_PAGES_PREFIX,
     MEMORY,
-    ONE_POD,
     PODS,
-    QuantityError,
     ResourceAmounts,
     amount_in_words,
-    effective_requests,
     format_amount,
-    is_best_effort,
-    occupied_requests,
-    parse_quantity,
-    read_percentage,
-    read_whole_number,
     readable_quantities,
-    readable_requests,
     why_not_whole,
 )
 from berth_core.revocable_zones import (
@@ -339,17 +316,8 @@ from berth_core.revocable_zones import (
     preemptable_groups,
     time_to_leave,
 )
-from berth_core.schedules import Opening, WindowSchedule, ZoneSchedule, read_evict_before, read_evict_period
-from berth_core.selectors import (
-    format_selector,
-    matches_any_term,
-    matches_labels,
-    matches_node_affinity,
-    parse_selector,
-    read_selector,
-    tolerates,
-    untolerated_taint,
-)
+from berth_core.selector_texts import format_selector, parse_selector, read_selector
+from berth_core.selectors import matches_any_term, matches_labels, matches_node_affinity, tolerates, untolerated_taint
 from berth_core.snapshot import (
     Snapshot,
     SurgeObjects,
@@ -359,21 +327,16 @@ from berth_core.snapshot import (
 )
 from berth_core.snapshot_kinds import SnapshotKind, kubectl_command, parse_kinds
 from berth_core.storage import (
-    ControllerRevision,
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeSpec,
-    PodFailurePolicyRule,
     StorageClass,
-    SuccessPolicyRule,
     VolumeAttachment,
-    Workload,
-    WorkloadSpec,
-    WorkloadStatus,
 )
 from berth_core.text import count, first_few, percent, printable_line, printable_text
 from berth_core.unreadable import mark, refuse_unreadable, with_metadata
+from berth_core.window_schedules import WindowSchedule
 from berth_core.windows import (
     WINDOW_API_VERSION,
     WINDOW_KIND,
@@ -391,6 +354,15 @@ from berth_core.windows import (
     requests_of_slot,
     window_of,
 )
+from berth_core.workloads import (
+    ControllerRevision,
+    PodFailurePolicyRule,
+    SuccessPolicyRule,
+    Workload,
+    WorkloadSpec,
+    WorkloadStatus,
+)
+from berth_core.zone_schedules import Opening, ZoneSchedule, read_evict_before, read_evict_period
 
 # The names once more, so not one a line.
 # fmt: off

@@ -2,8 +2,8 @@
 
 BerthError
 ├── InputError      mend the input; a program's exit code is 2; object: Failed/Invalid
-│   ├── QuantityError   (berth_core.resources)
-│   ├── DurationError   (berth_core.clock)
+│   ├── QuantityError   (berth_core.quantities)
+│   ├── DurationError   (berth_core.durations)
 │   └── TimestampError  (berth_core.clock)
 ├── RetryableError  do the same again later
 └── PermanentError  give up; trying again brings the same

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from berth_core.resources import read_percentage, read_whole_number
+from berth_core.quantities import read_percentage, read_whole_number
 
 FEW_NODES: Final = 5
 """Nodes that may be fenced by default where they are fewer than half of the cluster."""

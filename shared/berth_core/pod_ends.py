@@ -7,7 +7,8 @@ and to inform, never to release anything.
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from berth_core.clock import DurationError, parse_duration, read_timestamp
+from berth_core.clock import read_timestamp
+from berth_core.durations import DurationError, parse_duration
 from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_core.objects import ApiStruct, ObjectMeta, Pod
 from berth_core.pod_groups import PodGroup, volcano_group_of

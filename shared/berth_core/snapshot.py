@@ -15,6 +15,7 @@ from berth_core.clock import format_timestamp, read_timestamp
 from berth_core.decoding import Decoder
 from berth_core.depths import MAX_DEPTH, is_cut
 from berth_core.errors import InputError
+from berth_core.gated_queues import QUEUE_API_VERSION, GatedQueue, LocalQueue, offered_to_queues
 from berth_core.long_integers import cut_long_integers, has_cut_integer
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, api_group
@@ -30,18 +31,10 @@ from berth_core.pod_groups import (
     PodGroupWorkload,
     VolcanoJob,
 )
-from berth_core.queues import (
-    QUEUE_API_VERSION,
-    QUEUE_KIND,
-    VOLCANO_QUEUE_API_VERSION,
-    GatedQueue,
-    LocalQueue,
-    Queue,
-    QueueObject,
-    offered_to_queues,
-)
+from berth_core.pod_requests import occupied_requests
+from berth_core.queues import QUEUE_KIND, VOLCANO_QUEUE_API_VERSION, Queue, QueueObject
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
-from berth_core.resources import ResourceAmounts, occupied_requests
+from berth_core.resources import ResourceAmounts
 from berth_core.snapshot_kinds import (
     ONLY_FOR_SURGES,
     SnapshotKind,
@@ -51,16 +44,9 @@ from berth_core.snapshot_kinds import (
     missing_kinds,
     unread_kinds,
 )
-from berth_core.storage import (
-    ControllerRevision,
-    CSINode,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-    Workload,
-)
+from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from berth_core.unreadable import mark, readable_body, stand_in, why_unreadable, with_metadata
+from berth_core.workloads import ControllerRevision, Workload
 
 # --- api lists -------------------------------------------------------------------------------------------------------
 # Reading and writing of a `v1` List in JSON, the file format of a snapshot.

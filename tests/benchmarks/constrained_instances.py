@@ -38,7 +38,7 @@ from berth_core.objects import (
     TopologySpreadConstraint,
 )
 from berth_core.snapshot import Snapshot
-from berth_core.storage import Ordinals, Workload, WorkloadSpec
+from berth_core.workloads import Ordinals, Workload, WorkloadSpec
 from builders import disruption_budget, meta, node
 
 ZONE: Final = "topology.kubernetes.io/zone"

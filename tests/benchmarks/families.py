@@ -18,7 +18,7 @@ from berth_core.objects import Affinity, LabelSelector, Pod, PodAffinityTerm, Ta
 from berth_core.objects import PodAffinity as Terms
 from berth_core.objects import TopologySpreadConstraint as Spread
 from berth_core.snapshot import Snapshot
-from berth_core.storage import Workload, WorkloadSpec
+from berth_core.workloads import Workload, WorkloadSpec
 from berth_descheduler.planner.problem import Problem, find_sources
 from berth_descheduler.planner.simulation import State
 from berth_descheduler.planner.solver import Ints, PackingModel, build_packing_model

@@ -28,7 +28,7 @@ from berth_core.objects import (
 )
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
-from berth_core.storage import Workload, WorkloadSpec
+from berth_core.workloads import Workload, WorkloadSpec
 from builders import meta, node
 
 TESTS: Final = Path(__file__).resolve().parents[1]

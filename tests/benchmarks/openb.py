@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.instances import data_file
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_core.storage import Workload, WorkloadSpec
+from berth_core.workloads import Workload, WorkloadSpec
 from berth_descheduler.goals.lower_fragmentation.strategy import MinimizeFragmentation
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation import State

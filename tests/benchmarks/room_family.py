@@ -11,7 +11,7 @@ from typing import Final
 
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_core.storage import Workload, WorkloadSpec
+from berth_core.workloads import Workload, WorkloadSpec
 from builders import meta, node, owner, pod
 
 ROOM_SHAPES: Final = ("cpu=6,memory=24Gi", "cpu=12,memory=40Gi")

@@ -17,7 +17,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from berth_core.clock import SystemClock
-from berth_core.migration_plans import MoveReason, MoveState, PlanPhase, RoomReason, RoomState, RunMode
+from berth_core.migration_plans import MoveReason, MoveState, PlanPhase, RunMode
+from berth_core.plan_rooms import RoomReason, RoomState
 from berth_core.policies import SCHEDULED, VALID, ScheduledReason, ValidReason
 from berth_core.reservations import ConditionType, ReservationPhase, ReservationReason, SlotState
 from berth_descheduler import telemetry as descheduler_logs

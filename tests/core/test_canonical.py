@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from berth_core.canonical_terms import canonical_affinity, canonical_selector, canonical_tolerations, digest
 from berth_core.labels import HANDOVER_TAINT
-from berth_core.matching import canonical_affinity, canonical_selector, canonical_tolerations, digest
 from berth_core.objects import (
     Affinity,
     LabelSelector,

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
+from berth_core.pod_requests import effective_requests
 from berth_core.reservations import (
     Condition,
     ConditionType,
@@ -13,7 +14,7 @@ from berth_core.reservations import (
     ReservationStatus,
     SlotState,
 )
-from berth_core.resources import ResourceAmounts, effective_requests
+from berth_core.resources import ResourceAmounts
 from builders import reservation, task
 
 

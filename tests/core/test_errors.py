@@ -1,8 +1,9 @@
 import pytest
 
-from berth_core.clock import DurationError, TimestampError
+from berth_core.clock import TimestampError
+from berth_core.durations import DurationError
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
-from berth_core.resources import QuantityError
+from berth_core.quantities import QuantityError
 
 
 def test_an_error_of_the_input_says_field_value_and_what_would_be_right() -> None:

@@ -4,7 +4,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from berth_core.errors import InputError
-from berth_core.reservations import ReservationPhase, expires_at, is_expired
+from berth_core.reservation_expiry import expires_at, is_expired
+from berth_core.reservations import ReservationPhase
 from builders import NOON, reservation
 
 LIVE = [ReservationPhase.PENDING, ReservationPhase.WAITING, ReservationPhase.AVAILABLE]

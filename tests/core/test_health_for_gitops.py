@@ -11,8 +11,8 @@ import yaml
 from lupa.lua51 import LuaRuntime
 
 from berth_core import Condition, ReservationPhase
+from berth_core.gated_queues import GatedQueueState, GatedQueueStatus
 from berth_core.migration_plans import MigrationPlanStatus, PlanPhase
-from berth_core.queues import GatedQueueState, GatedQueueStatus
 from berth_core.reservations import ReservationState, ReservationStatus
 from berth_core.revocable_zones import RevocableZoneStatus, ZoneState
 from berth_core.windows import ReservationWindowStatus, WindowState

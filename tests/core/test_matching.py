@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core import matching
+from berth_core.canonical_terms import canonical_affinity
 from berth_core.errors import InputError
 from berth_core.labels import HANDOVER_TAINT, ROOM_TAINT
-from berth_core.matching import canonical_affinity, owner_matches, template_differences, template_matches
+from berth_core.matching import owner_matches, template_differences, template_matches
 from berth_core.objects import (
     Affinity,
     Container,

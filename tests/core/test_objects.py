@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from berth_core.objects import LabelSelector, Pod, PodDisruptionBudget, Toleration
-from berth_core.storage import Workload
+from berth_core.workloads import Workload
 from builders import bare_pod, node, owner, pod
 
 RAW_POD = {

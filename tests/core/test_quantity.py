@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.errors import InputError
-from berth_core.resources import Quantity, QuantityError, parse_quantity, read_whole_number
+from berth_core.quantities import Quantity, QuantityError, parse_quantity, read_whole_number
 
 SUFFIXES = {
     "n": Fraction(1, 10**9),

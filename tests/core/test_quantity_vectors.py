@@ -3,7 +3,7 @@ from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
-from berth_core.resources import QuantityError, parse_quantity
+from berth_core.quantities import QuantityError, parse_quantity
 from core.int64_overflow import MOST, reference_answers, small_form
 
 VECTORS: list[tuple[str, dict[str, Any] | None]] = [

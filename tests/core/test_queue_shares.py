@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth_core.gated_queues import GatedQueue
 from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capabilities, uncovered
-from berth_core.queues import GatedQueue, Queue
+from berth_core.queues import Queue
 from berth_core.resources import ResourceAmounts
 
 TOTAL: Final = ResourceAmounts.from_quantities({"memory": "1000M"})

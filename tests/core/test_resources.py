@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.errors import InputError
-from berth_core.resources import QuantityError, ResourceAmounts, amount_in_words
+from berth_core.quantities import QuantityError
+from berth_core.resources import ResourceAmounts, amount_in_words
 
 NAMES = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu")
 INTEGERS = st.dictionaries(st.sampled_from(NAMES), st.integers(-(2**70), 2**70))

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from berth_core.errors import InputError
 from berth_core.objects import LabelSelector, LabelSelectorRequirement
-from berth_core.selectors import format_selector, matches_labels, parse_selector, read_selector
+from berth_core.selector_texts import format_selector, parse_selector, read_selector
+from berth_core.selectors import matches_labels
 
 LABELS = {"pool": "batch", "zone": "a", "example.com/gpu": "", "size": "xl"}
 READ = {

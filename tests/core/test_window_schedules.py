@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from berth_core import InputError, Occurrence, ResourceAmounts, requests_of_slot
-from berth_core.schedules import WindowSchedule
+from berth_core.window_schedules import WindowSchedule
 from berth_core.windows import ReservationWindowSpec
 from properties import holds_for
 

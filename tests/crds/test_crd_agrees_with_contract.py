@@ -16,9 +16,9 @@ from berth_core import (
     RESERVATION_KIND,
     WINDOW_API_VERSION,
     WINDOW_KIND,
+    gated_queues,
     migration_plans,
     policies,
-    queues,
     reservations,
     revocable_zones,
     windows,
@@ -38,8 +38,8 @@ CONTRACTS: Final = {
     ("reservationwindows", "status"): windows.ReservationWindowStatus,
     ("revocablezones", "spec"): revocable_zones.RevocableZoneSpec,
     ("revocablezones", "status"): revocable_zones.RevocableZoneStatus,
-    ("queues", "spec"): queues.GatedQueueSpec,
-    ("queues", "status"): queues.GatedQueueStatus,
+    ("queues", "spec"): gated_queues.GatedQueueSpec,
+    ("queues", "status"): gated_queues.GatedQueueStatus,
 }
 OPEN: Final = frozenset({PodTemplate})
 """Structs of which Berth reads a part, and the API server keeps all."""

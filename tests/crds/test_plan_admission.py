@@ -18,10 +18,9 @@ from berth_core.migration_plans import (
     PlannedMove,
     PlanPhase,
     Predicted,
-    Room,
-    RoomSlot,
     RunMode,
 )
+from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import ObjectReference
 from plain_api import PlainApi
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from berth_core.gated_queues import GatedQueue, GatedQueueStatus
 from berth_core.migration_plans import (
     Achieved,
     FreedMarks,
@@ -18,13 +19,9 @@ from berth_core.migration_plans import (
     PlanPhase,
     Restriction,
     RestrictionReason,
-    RoomReason,
-    RoomSlot,
-    RoomState,
-    RoomStatus,
 )
+from berth_core.plan_rooms import RoomReason, RoomSlot, RoomState, RoomStatus
 from berth_core.policies import DeschedulerPolicy, DeschedulerPolicyStatus, FragmentationStatus, ResourceUse, ShapeRoom
-from berth_core.queues import GatedQueue, GatedQueueStatus
 from berth_core.reservations import (
     Condition,
     ObjectReference,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from berth_core.labels import ROOM_ANNOTATION
-from berth_core.resources import parse_quantity
+from berth_core.quantities import parse_quantity
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_kube.resources import NODES, PODS, REPLICA_SETS

@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from berth_core.clock import parse_duration
+from berth_core.durations import parse_duration
 from berth_core.labels import DRAINING_TAINT, ROOM_TAINT
-from berth_core.migration_plans import MoveReason, PlanPhase, RoomReason, RoomState
+from berth_core.migration_plans import MoveReason, PlanPhase
 from berth_core.names import room_taint_value
+from berth_core.plan_rooms import RoomReason, RoomState
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.outcome import Outcome, SilentObserver
 from berth_descheduler.planner import PlannerSettings

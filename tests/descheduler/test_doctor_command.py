@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from berth_core.gated_queues import GatedQueue
 from berth_core.labels import (
     EVICTIONS_LABEL,
     HANDOVER_GATE,
@@ -16,7 +17,6 @@ from berth_core.labels import (
 )
 from berth_core.names import EVICTION_WEBHOOK_CONFIGURATION, OPERATOR_LEASE
 from berth_core.objects import Pod
-from berth_core.queues import GatedQueue
 from berth_core.reservations import (
     Capacity,
     Reservation,

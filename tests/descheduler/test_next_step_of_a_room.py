@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from berth_core.migration_plans import RoomReason, RoomState
+from berth_core.plan_rooms import RoomReason, RoomState
 from berth_descheduler.migration.rooms.next_step import (
     AskForRoom,
     EndRoom,

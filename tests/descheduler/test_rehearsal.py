@@ -12,7 +12,7 @@ from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
 from berth_core.objects import Pod, PriorityClass
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
-from berth_core.storage import Workload
+from berth_core.workloads import Workload
 from berth_descheduler.cli.rehearsal import Rehearsal, compare, describe_rehearsal, print_rehearsal
 from berth_descheduler.cli.twin import OWNER_LABEL, OwnerKey, Twin, build_twin, in_twin
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict

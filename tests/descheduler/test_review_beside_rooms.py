@@ -13,11 +13,10 @@ from berth_core.migration_plans import (
     Objective,
     PlannedMove,
     Predicted,
-    Room,
-    RoomSlot,
 )
 from berth_core.names import DEFAULT_NAMESPACE, room_taint_value
 from berth_core.objects import Node, OwnerReference, Pod, Taint
+from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
 from berth_descheduler.migration.validation.plan_review import PlanValidator, Review

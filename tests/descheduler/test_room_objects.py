@@ -7,8 +7,8 @@ import msgspec
 
 from berth_core.labels import PLAN_LABEL, ROOM_ANNOTATION
 from berth_core.matching import owner_matches, template_matches
-from berth_core.migration_plans import Room, RoomSlot
 from berth_core.objects import Pod, Toleration
+from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import Reservation
 from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_descheduler.migration.manifests.room_reservations import (

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase, RoomReason, RoomSlot, RoomState, RoomStatus
+from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
+from berth_core.plan_rooms import RoomReason, RoomSlot, RoomState, RoomStatus
 from berth_descheduler.outcome import PlanOutcome, conclude, describe_rooms
 
 LANDED, FAILED_MOVE, ELSEWHERE, SKIPPED = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from berth_core.queues import LocalQueue
+from berth_core.gated_queues import LocalQueue
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler.cli.main import run

@@ -32,7 +32,10 @@ KERNEL_TESTS: Final = tuple(
         "work_queue",
     )
 )
-CONTRACTS: Final = {"queue_shares", "queues", "revocable_zones", "schedules", "windows"}
+CONTRACTS: Final = {
+    *("cron_schedules", "gated_queues", "queue_shares", "queues"),
+    *("revocable_zones", "window_schedules", "windows", "zone_schedules"),
+}
 """Modules of `berth_core` on which programs agree for one capability."""
 
 

@@ -29,8 +29,8 @@ from berth_core.objects import (
     ResourceRequirements,
     Toleration,
 )
+from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ReservationPhase, ReservationTask
-from berth_core.resources import effective_requests
 from berth_core.selectors import matches_node_affinity
 from berth_operator.reservation.decide import decide
 from berth_operator.reservation.manifests import (

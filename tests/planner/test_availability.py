@@ -9,7 +9,7 @@ import pytest
 from berth_core.labels import RELEASED_HASH
 from berth_core.objects import ObjectMeta, OwnerReference, Pod
 from berth_core.snapshot import Snapshot
-from berth_core.storage import RollingUpdate, UpdateStrategy, Workload, WorkloadSpec, WorkloadStatus
+from berth_core.workloads import RollingUpdate, UpdateStrategy, Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import explain_kept_pods, plan
 from berth_descheduler.planner.availability import Availability

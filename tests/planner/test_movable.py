@@ -17,7 +17,7 @@ from berth_core.objects import (
     Volume,
 )
 from berth_core.snapshot import Snapshot
-from berth_core.storage import PodFailurePolicy, PodFailurePolicyRule, Workload, WorkloadSpec, WorkloadStatus
+from berth_core.workloads import PodFailurePolicy, PodFailurePolicyRule, Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner.evictability import Evictability
 from berth_descheduler.planner.settings import EvictableNamespaces

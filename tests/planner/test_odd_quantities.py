@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from berth_core.errors import InputError
 from berth_core.objects import Node, Pod
-from berth_core.resources import CPU, MOST_AMOUNT, parse_quantity
+from berth_core.quantities import parse_quantity
+from berth_core.resources import CPU, MOST_AMOUNT
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.migration.validation.revalidation import revalidate

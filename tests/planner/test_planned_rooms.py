@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from berth_core.errors import InputError
-from berth_core.migration_plans import Room, RoomSlot
+from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, RoomMade, plan
 from berth_descheduler.planner.rooms import MOST_ROOMS, RoomOwners, RoomRequest, WaitingPod, planned_rooms

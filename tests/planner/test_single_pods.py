@@ -10,7 +10,7 @@ from rich.console import Console
 
 from berth_core.migration_plans import MoveReason
 from berth_core.objects import LabelSelector, Pod
-from berth_core.selectors import parse_selector
+from berth_core.selector_texts import parse_selector
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
 from berth_descheduler.framework.refusals import RefusalReason as Reason

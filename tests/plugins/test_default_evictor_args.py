@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from berth_core.errors import InputError
-from berth_core.selectors import format_selector
+from berth_core.selector_texts import format_selector
 from berth_descheduler.plugins.default_evictor_args import (
     DefaultEvictorArgs,
     NoEvictionPolicy,

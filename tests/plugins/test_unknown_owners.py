@@ -8,7 +8,7 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.objects import OwnerReference
 from berth_core.snapshot import Snapshot
-from berth_core.storage import Workload
+from berth_core.workloads import Workload
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.plugins.default_evictor import DefaultEvictor

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 from msgspec import structs
 
+from berth_core.gated_queues import GatedQueue, GatedQueueStatus
 from berth_core.labels import (
     COOLING_LABEL,
     COOLING_UNTIL_ANNOTATION,
@@ -39,7 +40,6 @@ from berth_core.names import (
     room_taint_value,
 )
 from berth_core.objects import Node, Pod, Taint
-from berth_core.queues import GatedQueue, GatedQueueStatus
 from berth_core.reservations import (
     Condition,
     ConditionType,
@@ -51,7 +51,7 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_core.storage import WorkloadSpec, WorkloadStatus
+from berth_core.workloads import WorkloadSpec, WorkloadStatus
 from berth_kube.leases import Lease, LeaseSpec
 from berth_sandbox.invariants import (
     BOUND_SECONDS,

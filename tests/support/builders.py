@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from berth_core.gated_queues import GatedQueue
 from berth_core.objects import (
     Affinity,
     Container,
@@ -51,7 +52,7 @@ from berth_core.pod_groups import (
     VolcanoTask,
     WorkloadPodGroup,
 )
-from berth_core.queues import GatedQueue, QueueObject
+from berth_core.queues import QueueObject
 from berth_core.reservations import (
     ObjectReference,
     Reservation,
@@ -77,9 +78,8 @@ from berth_core.storage import (
     VolumeAttachmentSpec,
     VolumeNodeAffinity,
     VolumeNodeResources,
-    Workload,
-    WorkloadSpec,
 )
+from berth_core.workloads import Workload, WorkloadSpec
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOON_TEXT = "2026-11-21T12:00:00Z"

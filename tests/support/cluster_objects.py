@@ -8,8 +8,9 @@ from uuid import uuid4
 
 from berth_core.clock import SystemClock
 from berth_core.objects import Node, Pod
+from berth_core.pod_requests import effective_requests
+from berth_core.quantities import parse_quantity
 from berth_core.reservations import Reservation
-from berth_core.resources import effective_requests, parse_quantity
 from berth_kube.client import KubeClient
 from berth_kube.errors import ForbiddenError, InvalidObjectError, NotFoundError
 from berth_kube.resources import EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS, SERVICE_ACCOUNTS

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from berth_core.schedules import Opening, ZoneSchedule
+from berth_core.zone_schedules import Opening, ZoneSchedule
 from berth_operator.cli import main
 
 _NOON = datetime.fromisoformat(os.environ["NOON"])

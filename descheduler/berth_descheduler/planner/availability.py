@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from berth_core import RELEASED_HASH, TEMPLATE_HASH_LABEL, OwnerReference, Pod, Workload, count
-from berth_core.storage import (
+from berth_core.workloads import (
     DEPLOYMENT_KIND,
     JOB_KIND,
     REPLICA_SET_KIND,

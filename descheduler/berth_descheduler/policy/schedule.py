@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from berth_core import DurationError, InputError, ScheduledReason, Trigger, format_duration, parse_duration
-from berth_core.schedules import CronSchedule
+from berth_core.cron_schedules import CronSchedule
 
 _SHORTEST_INTERVAL: Final = timedelta(seconds=10)
 

@@ -7,7 +7,7 @@ from berth_core.objects import Pod
 from berth_core.pod_groups import VolcanoJobState, VolcanoJobStatus
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
-from berth_core.storage import Workload
+from berth_core.workloads import Workload
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import Plan, plan
 from builders import node, volcano_job, volcano_pod

@@ -26,7 +26,7 @@ from berth_core.objects import (
     TopologySpreadConstraint,
     Volume,
 )
-from berth_core.storage import ClaimTemplate, ControllerRevision, RollingUpdate, UpdateStrategy
+from berth_core.workloads import ClaimTemplate, ControllerRevision, RollingUpdate, UpdateStrategy
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from builders import volcano_job, volcano_pod, volcano_task
 from planner.clusters import expression

@@ -18,7 +18,7 @@ from berth_core.objects import (
     ResourceRequirements,
 )
 from berth_core.snapshot import Snapshot
-from berth_core.storage import ControllerRevision, Workload, WorkloadSpec, WorkloadStatus
+from berth_core.workloads import ControllerRevision, Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.planner.evictability import Evictability
 from builders import NOON, pod

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from berth_core import OwnerReference, Pod, Snapshot, SnapshotKind, Workload, count
-from berth_core.storage import (
+from berth_core.workloads import (
     DAEMON_SET_KIND,
     DEPLOYMENT_KIND,
     JOB_KIND,

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from berth_core import VOLCANO_TASK_ANNOTATION, Pod, PodTemplate, Snapshot, VolcanoJob, Workload
-from berth_core.storage import DAEMON_SET_KIND, DEPLOYMENT_KIND, JOB_KIND, STATEFUL_SET_KIND
+from berth_core.workloads import DAEMON_SET_KIND, DEPLOYMENT_KIND, JOB_KIND, STATEFUL_SET_KIND
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND
 from berth_descheduler.planner.owners.jobs import ending_refusals, failing_refusal

@@ -28,7 +28,8 @@ from berth_core import (
     Volume,
     effective_requests,
 )
-from berth_core.matching import DEFAULT_SCHEDULER, canonical_affinity, canonical_spread, canonical_tolerations
+from berth_core.canonical_terms import canonical_affinity, canonical_spread, canonical_tolerations
+from berth_core.matching import DEFAULT_SCHEDULER
 from berth_core.objects import ANY_ADDRESS, RawQuantity
 
 VPA_ANNOTATIONS: Final = ("vpaUpdates", "vpaInPlaceUpdated")

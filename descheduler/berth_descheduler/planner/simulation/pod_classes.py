@@ -20,7 +20,7 @@ from berth_core import (
     occupied_requests,
 )
 from berth_core.objects import ANY_ADDRESS, SPREAD_HARD
-from berth_core.resources import is_resize_infeasible
+from berth_core.pod_requests import is_resize_infeasible
 from berth_descheduler.planner.simulation.platforms import PlatformTie
 
 ClassIndex = NewType("ClassIndex", int)

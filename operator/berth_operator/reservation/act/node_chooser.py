@@ -26,7 +26,7 @@ from berth_core import (
     expected_end,
     volcano_group_of,
 )
-from berth_core.storage import JOB_KIND
+from berth_core.workloads import JOB_KIND
 from berth_kube import JOBS, PODS, KubeClient, Resource
 from berth_operator.reservation.act.context import NOT_ENDED, Annotated, Context
 from berth_operator.reservation.fitting import slots_by_key, trusted_assignment

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.migration_plans import MoveReason
 from berth_core.objects import Pod
-from berth_core.resources import parse_quantity
+from berth_core.quantities import parse_quantity
 from berth_core.snapshot import RawObject, Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.validation.revalidation import revalidate

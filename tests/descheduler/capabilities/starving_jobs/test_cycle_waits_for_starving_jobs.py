@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from berth_core import POLICY_LABEL, STARVING_JOB_LABEL, STARVING_JOBS
-from berth_core.migration_plans import MigrationPlan, PlanPhase, RoomReason, RoomState, RunMode
+from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
+from berth_core.plan_rooms import RoomReason, RoomState
 from berth_core.reservations import Reservation
 from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
 from berth_descheduler.cycle import Cycle, CycleContext

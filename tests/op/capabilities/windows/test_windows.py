@@ -21,7 +21,7 @@ from berth_core import (
     template_matches,
 )
 from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
-from berth_core.schedules import WindowSchedule
+from berth_core.window_schedules import WindowSchedule
 from berth_kube import DESCHEDULER_POLICIES, JOBS, PODS, RESERVATION_WINDOWS, RESERVATIONS, VOLCANO_POD_GROUPS
 from berth_kube.errors import ServerError
 from berth_operator.capabilities.windows.store import WINDOW
