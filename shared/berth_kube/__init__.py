@@ -19,7 +19,8 @@ from berth_kube.errors import (
     UntrustedServerError,
     without_pod_name,
 )
-from berth_kube.events import EventType, put_taint, record_event, remove_taint
+from berth_kube.events import EventType, record_event
+from berth_kube.grants import await_rights, is_missing_right
 from berth_kube.informer import HasMetadata, Informer, Store, stop_informers
 from berth_kube.leases import (
     Heartbeats,
@@ -83,7 +84,7 @@ from berth_kube.resources import (
     Resource,
     UnaddressableError,
 )
-from berth_kube.retries import NO_RETRIES, Backoff, Repeatable, RetryPolicy, await_rights, is_missing_right
+from berth_kube.retries import NO_RETRIES, Backoff, Repeatable, RetryPolicy
 from berth_kube.reviews import (
     Access,
     Subject,
@@ -94,29 +95,32 @@ from berth_kube.reviews import (
 )
 from berth_kube.sightings import Sightings, Witness
 from berth_kube.surge import (
-    Around,
     Note,
-    ObjectReader,
-    ReadOnce,
     Returned,
-    SurgeEligibility,
     build_release,
     build_return,
+    is_awaited,
+    is_out,
+    relabel,
+    released_pods,
+    take_back,
+)
+from berth_kube.surge_eligibility import (
+    Around,
+    ObjectReader,
+    ReadOnce,
+    SurgeEligibility,
     controller_reference,
     find_replica_set,
     hash_of,
-    is_awaited,
-    is_out,
     is_ready,
     is_rolled_out,
     look_around,
     may_surge_later,
-    relabel,
-    released_pods,
-    take_back,
     wanted_replicas,
     why_not_surge,
 )
+from berth_kube.taints import put_taint, remove_taint
 from berth_kube.transport import Request
 from berth_kube.watched_lists import ListSource, WatchedLists
 from berth_kube.watching import PROMPT_WATCH, Bookmark, Changed, Listed, Removed, WatchItem

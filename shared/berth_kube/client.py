@@ -13,6 +13,7 @@ from urllib3.response import BaseHTTPResponse
 from berth_core import Clock, SystemClock
 from berth_kube.configuration import find_source
 from berth_kube.errors import EVICT, Call, ForbiddenError, KubeError, NotFoundError, UnreachableError
+from berth_kube.grants import right_of
 from berth_kube.listing import (
     AS_DICT,
     PAGE_SIZE,
@@ -26,7 +27,7 @@ from berth_kube.listing import (
     resource_version_of,
 )
 from berth_kube.resources import PODS, Resource
-from berth_kube.retries import CHANCE, Repeatable, RetryPolicy, right_of
+from berth_kube.retries import CHANCE, Repeatable, RetryPolicy
 from berth_kube.sightings import Sightings
 from berth_kube.transport import JSON_PATCH, MERGE_PATCH, ConnectionSettings, Query, Request, Transport
 from berth_kube.watching import WatchItem, WatchSettings, follow

@@ -37,7 +37,7 @@ from berth_kube.errors import (
     error_from_answer,
     error_from_transport,
 )
-from berth_kube.retries import Grants
+from berth_kube.grants import Grants
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

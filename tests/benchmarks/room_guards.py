@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
-from berth_kube.events import put_taint
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS
+from berth_kube.taints import put_taint
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, pods
 from contended_nodes import HALF, WHOLE, tied_to

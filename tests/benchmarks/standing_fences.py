@@ -49,8 +49,8 @@ from berth_core.labels import (
 from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
-from berth_kube.events import put_taint, remove_taint
 from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS
+from berth_kube.taints import put_taint, remove_taint
 from berth_kube.watching import Changed, Removed
 from berth_operator.reservation.manifests import FenceKind
 from berth_sandbox.components import SECOND_SCHEDULER_NAME, Component

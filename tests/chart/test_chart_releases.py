@@ -24,7 +24,8 @@ from berth_kube.resources import (
     RESERVATIONS,
     SECRETS,
 )
-from berth_kube.surge import Note, build_release, look_around
+from berth_kube.surge import Note, build_release
+from berth_kube.surge_eligibility import look_around
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import OWN_LABEL, Helm, existing, is_hook, shown

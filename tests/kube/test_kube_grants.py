@@ -10,8 +10,9 @@ import pytest
 from berth_kube import ClientSettings, KubeClient
 from berth_kube.configuration import find_source
 from berth_kube.errors import ForbiddenError
+from berth_kube.grants import Right, await_rights, right_of
 from berth_kube.resources import NAMESPACES, NODES, PODS
-from berth_kube.retries import NO_RETRIES, Backoff, RetryPolicy, Right, await_rights, right_of
+from berth_kube.retries import NO_RETRIES, Backoff, RetryPolicy
 from berth_kube.transport import ConnectionSettings, Transport
 from builders import FakeClock
 from scripted_server import Reset, ScriptedServer, answer, page, refusal

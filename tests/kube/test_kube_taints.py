@@ -6,7 +6,7 @@ import pytest
 from berth_core.objects import Node
 from berth_kube import KubeClient
 from berth_kube.errors import ConflictError, NotFoundError
-from berth_kube.events import put_taint, remove_taint
+from berth_kube.taints import put_taint, remove_taint
 from scripted_server import Answer, ScriptedServer, answer, refusal
 
 pytestmark = pytest.mark.timeout(300)

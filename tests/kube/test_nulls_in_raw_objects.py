@@ -13,10 +13,10 @@ from berth_descheduler.migration.manifests.move_reservations import build_reserv
 from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_descheduler.migration.moves.reservation_request import why_not_movable
 from berth_descheduler.migration.operator.cleanup import build_ungate_operations
-from berth_kube.surge import (
+from berth_kube.surge import is_out
+from berth_kube.surge_eligibility import (
     Around,
     controller_reference,
-    is_out,
     is_ready,
     is_rolled_out,
     wanted_replicas,

@@ -10,7 +10,8 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.labels import RELEASED_ANNOTATION, RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_kube.resources import REPLICA_SETS
-from berth_kube.surge import Around, Note, ReadOnce, build_release, build_return, look_around, why_not_surge
+from berth_kube.surge import Note, build_release, build_return
+from berth_kube.surge_eligibility import Around, ReadOnce, look_around, why_not_surge
 
 Raw = dict[str, Any]
 

@@ -452,8 +452,8 @@ WITHIN: Final = frozenset(
     {
         "berth_descheduler.demo.scenes._lend",
         "berth_descheduler.migration.nodes.writes.change_node",
-        "berth_kube.events._change_known",
-        "berth_kube.events._change_taints",
+        "berth_kube.taints._change_known",
+        "berth_kube.taints._change_taints",
         "berth_operator.reservation.act.context.write_status",
         "berth_operator.capabilities.zones.fences._tell",
     }

@@ -14,9 +14,7 @@ from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade, 
 from berth_descheduler.planner.sentences import Figure, in_waves
 from berth_descheduler.planner.weights import format_weight
 from berth_descheduler.plugins import goal_of
-from berth_descheduler.report.documents import (
-    describe_settings,
-)
+from berth_descheduler.report.documents import describe_settings
 from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.summary import (
     NO_PRICES,

@@ -21,9 +21,7 @@ from berth_core import (
 from berth_descheduler.framework.refusals import Refused
 from berth_descheduler.planner import MoveWay, Plan
 from berth_descheduler.plugins import goal_of
-from berth_descheduler.report.documents import (
-    ALL_IN_JSON,
-)
+from berth_descheduler.report.documents import ALL_IN_JSON
 from berth_descheduler.report.node_map import draw_nodes, nodes_per_sign
 from berth_descheduler.report.summary import (
     NO_PRICES,
