@@ -9,6 +9,7 @@ from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, R
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.informers import apply_event, apply_handled
 from berth_operator.reservation.store.reservation_reading import read_reservation
+from berth_operator.runtime.workqueue import Key, KeyKind
 from builders import as_api
 from handover_builders import PLACE_UID, place
 
@@ -83,10 +84,37 @@ def test_a_version_whose_spec_is_handled_is_taken_in_without_kopf() -> None:
     assert known(cache).spec.ttl == "5m"
 
 
+def test_a_new_one_is_taken_in_without_kopf() -> None:
+    queued: list[Key] = []
+    cache = Cache(queued.append)
+    assert apply_handled(cache, line("9", observed=None, event_type="ADDED")) == "9"
+    assert known(cache).metadata.resource_version == "9"
+    assert Key(KeyKind.RESERVATION, PLACE_UID) in queued
+
+    queued.clear()
+    assert apply_handled(cache, line("9", observed=None, event_type="ADDED")) == "9"
+    assert queued == [], "a watch that begins anew repeats it"
+
+
+def test_a_new_one_whose_template_cannot_be_read_does_not_end_the_hearing() -> None:
+    cache = Cache(lambda _key: None)
+    odd = json.loads(line("9", observed=None, event_type="ADDED"))
+    odd["object"]["spec"]["tasks"][0]["template"]["spec"]["containers"] = "many"
+    assert apply_handled(cache, json.dumps(odd).encode()) == "9"
+    assert known(cache).spec.tasks == ()
+
+
+def test_one_that_was_made_again_under_its_name_is_taken_in_beside_the_one_before() -> None:
+    cache = hear((None, version("5")))
+    again = line("9", observed=None, event_type="ADDED").replace(PLACE_UID.encode(), b"uid-again")
+    assert apply_handled(cache, again) == "9"
+    assert cache.reservation("uid-again") is not None
+
+
 DEEP = b'{"type":"MODIFIED","object":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}"
 TOO_DEEP_TEMPLATE = line("9", ttl='"NESTED"').replace(b'"\\"NESTED\\""', b'{"a":' * 400 + b"1" + b"}" * 400)
 FOR_KOPF = {
-    "a new one": line("9", event_type="ADDED"),
+    "a new one that is too deep": TOO_DEEP_TEMPLATE.replace(b"MODIFIED", b"ADDED"),
     "one that was deleted": line("9", event_type="DELETED"),
     "without a status": line("9", observed=None),
     "with a changed spec": line("9", observed=0),

@@ -1,7 +1,7 @@
 """Informers that fill the cache, one for each kind.
 
 Only Reservations come through kopf: it spends a task and a deep comparison on each version that it sees, and pods and
-nodes have many more versions. Of Reservations it sees those whose spec is not handled yet, and the deleted ones.
+nodes have many more versions. Of Reservations it sees those that a list has, changed specs, and the deleted ones.
 """
 
 import json
@@ -15,7 +15,7 @@ import msgspec
 
 from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, STANDING_FENCE_LABEL, BerthError, Pod, PriorityClass
 from berth_core.decoding import Decoder
-from berth_core.depths import is_too_deep
+from berth_core.depths import MAX_DEPTH, is_too_deep
 from berth_kube import (
     LIMIT_RANGES,
     NODES,
@@ -91,28 +91,47 @@ class _Modified(msgspec.Struct, frozen=True, tag="MODIFIED"):
     object: _HandledReservation
 
 
-_MODIFIED_DECODER: Final = Decoder(_Modified)
+class _NewReservation(msgspec.Struct, frozen=True):
+    """The part of a Reservation that says which version it is."""
+
+    metadata: _Metadata
+
+
+class _Added(msgspec.Struct, frozen=True, tag="ADDED"):
+    """A watch event on a Reservation that was just created."""
+
+    object: _NewReservation
+
+
+_HANDLED: Final[Any] = _Modified | _Added
+_HANDLED_DECODER: Final[Decoder[_Modified | _Added]] = Decoder(_HANDLED)
 
 
 def apply_handled(cache: Cache, line: bytes) -> str:
-    """Apply a line of kopf's watch to the cache if its spec is handled already: kopf has nothing to do then.
+    """Apply a line of kopf's watch to the cache if kopf has nothing to do about it.
 
-    Returns the resourceVersion, "" for a line that kopf has to see: any other event, and one that cannot be read or is
-    nested too deeply.
+    That is a Reservation that was just created, which has no failures that kopf's handlers would reset, and one whose
+    spec is handled already. Returns the resourceVersion, "" for a line that kopf has to see: any other event, and one
+    that cannot be read or is nested too deeply.
     """
     try:
-        version = _MODIFIED_DECODER.decode_strictly(line).object
-        metadata = version.metadata
-        if version.status.observed_generation != metadata.generation:
+        event = _HANDLED_DECODER.decode_strictly(line)
+        metadata = event.object.metadata
+        if isinstance(event, _Modified) and event.object.status.observed_generation != metadata.generation:
             return ""
         if not cache.knows_reservation(metadata.uid, metadata.resource_version):
             body = json.loads(line)["object"]
-            if is_too_deep(body):
+            if _may_be_too_deep(line) and is_too_deep(body):
                 return ""
             cache.put_reservation(read_reservation(body))
     except (msgspec.DecodeError, RecursionError):
         return ""
     return metadata.resource_version
+
+
+def _may_be_too_deep(line: bytes) -> bool:
+    """Return whether JSON opens so many values that they could be nested too deeply; costs little."""
+    return line.count(b"{") + line.count(b"[") > MAX_DEPTH
 
 
 class Informers:
