@@ -25,8 +25,13 @@ from berth_descheduler.planner.solver import Ints, PackingModel, build_packing_m
 from berth_descheduler.planner.solver.bounds import holds
 from builders import meta, node, owner, pod
 
-FAMILIES: Final = ("resources", "gpus", "mixed", "pools")
-"""The small families, with an optimum."""
+FAMILIES: Final = ("resources", "gpus", "mixed", "pools", "multi")
+"""The small families, with an optimum; `multi` has the resources and rules of all others at once."""
+
+_WITH_DEVICES: Final = frozenset({"resources", "multi"})
+_WITH_GPUS: Final = frozenset({"gpus", "multi"})
+_WITH_RULES: Final = frozenset({"mixed", "multi"})
+_WITH_TAINTS: Final = frozenset({"mixed", "pools", "multi"})
 
 GPU: Final = "example.com/gpu"
 DISK: Final = "ephemeral-storage"
@@ -114,18 +119,18 @@ class _Growth:
     def _place(self, index: int) -> _Place:
         chance, whole = self._chance, {"cpu": 16_000, "memory": 65_536, "pods": 110}
         labels = {ZONE: f"zone-{index % 3}"}
-        if self._name == "resources":
+        if self._name in _WITH_DEVICES:
             whole |= {DISK: 200_000, NIC: 16}
         if self._name == "pairs":
             cores = chance.choice((8, 16, 32))
             whole |= {"cpu": 1000 * cores, "memory": 4096 * cores, DISK: 100_000}
-        if self._name == "gpus" and index % 2:
+        if self._name in _WITH_GPUS and index % 2:
             whole |= {"cpu": 48_000, "memory": 262_144, GPU: 8}
         if self._name == "pools":
             labels[POOL] = ("web", "data", "batch")[index % 3]
             if labels[POOL] == "data":
                 whole |= {"memory": 131_072}
-        tainted = self._name in {"mixed", "pools"} and chance.random() < 0.2
+        tainted = self._name in _WITH_TAINTS and chance.random() < 0.2
         return _Place(f"n{index:05d}", dict(whole), labels, tainted, whole)
 
     def _used(self) -> float:
@@ -146,12 +151,12 @@ class _Growth:
         asks = {"cpu": millis, "pods": 1, "memory": memory}
         if self._name == "pairs":
             asks |= {DISK: 10 * int(chance.lognormvariate(4.0, 1))}
-        if self._name == "resources":
+        if self._name in _WITH_DEVICES:
             asks |= {DISK: 100 * int(chance.choice((0, 2, 10, 60)) * chance.random() * 3)}
             asks |= {NIC: chance.choice((0, 0, 1, 2))}
-        if self._name == "gpus" and chance.random() < 0.4:
+        if self._name in _WITH_GPUS and chance.random() < 0.4:
             asks |= {GPU: chance.choice((1, 1, 1, 2, 2, 4))}
-        rules = self._name == "mixed"
+        rules = self._name in _WITH_RULES
         app = _App(
             number=len(self._apps),
             asks=asks,
@@ -159,7 +164,7 @@ class _Growth:
             apart=rules and chance.random() < 0.2,
             spread=rules and chance.random() < 0.15,
             pool=chance.choice(("web", "data", "batch", None)) if self._name == "pools" else None,
-            tolerates=self._name in {"mixed", "pools"} and chance.random() < 0.4,
+            tolerates=self._name in _WITH_TAINTS and chance.random() < 0.4,
         )
         self._apps.append(app)
         most = 6 if large else max(12, len(self._places) // 6)

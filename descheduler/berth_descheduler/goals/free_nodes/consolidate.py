@@ -6,7 +6,7 @@ With the extra `optimal` the integer program goes on from where the search ends,
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import takewhile
@@ -23,6 +23,7 @@ from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, Pr
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
 from berth_descheduler.planner.problem import DisruptionCost, Sources, find_sources
 from berth_descheduler.planner.solver import (
+    MOST_ROUNDS,
     Candidates,
     DependentPods,
     Draining,
@@ -36,6 +37,7 @@ from berth_descheduler.planner.solver import (
     Transition,
     apply_transition,
     build_packing_model,
+    is_small_enough,
     most_freed_by_number,
     most_freed_by_volume,
     solve_draining,
@@ -45,6 +47,12 @@ from berth_descheduler.planner.solver import (
 from berth_descheduler.planner.weights import WeightQuality, format_weight
 
 _DETOURS: Final = 20
+_FIRST_ROUNDS: Final = 3
+"""Rounds of the search before the integer program is asked where that is small."""
+
+_AFTER_SOLVER: Final = 0.4
+"""The part of the time that is left for the search after the integer program."""
+
 _SIZE_BITS: Final = 24
 """Sizes that differ in less than this are alike where nodes are compared."""
 
@@ -117,16 +125,7 @@ class _ConsolidateRun:
 
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
-        draining = self._search(FillLimits())
-        if draining is None or self._is_second_choice:
-            self._state.undo_to(0)
-            draining = self._improve(self._search(_DIRECTLY), [draining] if draining else [])
-        if self._out_of_time:
-            draining = self._improve(draining, self._drain_simply(draining))
-        exact = self._solve_exactly(draining)
-        if exact is not None:
-            self._out_of_time |= exact.out_of_time
-            draining = self._improve(draining, reversed(exact.found))
+        draining, exact = self._find_best()
         quality = self._quality(draining, exact)
         freed = frozenset(draining.nodes if draining else ())
         outcome = freed, quality
@@ -137,29 +136,95 @@ class _ConsolidateRun:
 
     # --- search -----------------------------------------------------------------------------------------------------
 
-    def _search(self, filling: FillLimits) -> Draining | None:
+    def _find_best(self) -> tuple[Draining | None, ExactDraining | None]:
+        """Return the best draining, whose moves are then in the state, and what the integer program says.
+
+        Where the program is small it is asked after a few rounds of the search, which goes on only where its
+        answer cannot be carried out, and knows then what to look for. Else the program goes on where the search ends.
+        """
+        if not self._may_solve():
+            draining = self._search_thoroughly()
+            exact = self._solve_exactly(draining, self._deadline)
+            return self._improve_exactly(draining, exact), exact
+        first = self._search(FillLimits(), rounds=_FIRST_ROUNDS)
+        exact = self._solve_exactly(first, EarlierDeadline(self._deadline, _AFTER_SOLVER))
+        first = self._improve_exactly(first, exact)
+        if self._is_answered(first, exact):
+            return first, exact
+        if exact is not None:
+            self._most_worth = exact.most
+            self._most = self._most if self._candidates.differ else min(self._most, exact.most)
+        self._state.undo_to(0)
+        thorough = self._search_thoroughly(exact.found if exact else ())
+        return self._improve(thorough, [first] if first else []), exact
+
+    def _is_answered(self, draining: Draining | None, exact: ExactDraining | None) -> bool:
+        """Return whether there is nothing to find beyond a draining whose moves are in the state."""
+        if draining is None or exact is None:
+            return draining is not None
+        is_best_answer = bool(exact.found) and draining is exact.found[-1]
+        return draining.worth in {exact.most, exact.most_beside_empty} and (
+            is_best_answer or len(self._state.steps) <= exact.fewest_moves
+        )
+
+    def _may_solve(self) -> bool:
+        """Return whether there is an integer program and it is small."""
+        return self._problem.settings.search.exact and is_small_enough(
+            self._packing,
+            self._candidates,
+            self._limits(FillLimits()),
+            may_take=self._packing.takes,
+            may_leave=self._may_leave,
+        )
+
+    def _improve_exactly(self, draining: Draining | None, exact: ExactDraining | None) -> Draining | None:
+        """Return the best of a draining whose moves are in the state, and of what the integer program found."""
+        if exact is None:
+            return draining
+        self._out_of_time |= exact.out_of_time
+        return self._improve(draining, reversed(exact.found))
+
+    def _search_thoroughly(self, wished: Sequence[Draining] = ()) -> Draining | None:
+        """Return the best draining that the search finds; its moves are then in the state.
+
+        Sets are looked for near those that are wished, too.
+        """
+        draining = self._search(FillLimits(), wished=wished)
+        if draining is None or self._is_second_choice:
+            self._state.undo_to(0)
+            draining = self._improve(self._search(_DIRECTLY), [draining] if draining else [])
+        if self._out_of_time:
+            draining = self._improve(draining, self._drain_simply(draining))
+        return draining
+
+    def _search(
+        self, filling: FillLimits, *, rounds: int = MOST_ROUNDS, wished: Sequence[Draining] = ()
+    ) -> Draining | None:
         """Return the best draining that can be carried out.
 
         It is one that the search finds; its moves are then in the state.
         """
         deadline = EarlierDeadline(self._deadline, _FOR_ORDER)
         limits = self._limits(filling, deadline)
+        if rounds < MOST_ROUNDS:
+            limits = replace(limits, rounds=rounds, may_leave=None)
         search = DrainSearch(self._packing, self._state, self._candidates, self._open, limits)
         search.run()
         self._out_of_time |= search.out_of_time
         self._most, self._most_worth, self._fewest_moves = search.most, search.most_worth, search.fewest_moves
         best_first = reversed(search.found)
         feasible = next((draining for draining in best_first if self._apply(draining)), None)
-        if search.found and (feasible is None or feasible.worth < search.found[-1].worth):
-            ordered = self._find_order(search, feasible)
+        wish = max((*search.found, *wished), key=lambda draining: draining.worth, default=None)
+        if wish is not None and rounds == MOST_ROUNDS and (feasible is None or feasible.worth < wish.worth):
+            ordered = self._find_order(search, wish, feasible)
             if ordered is not None:
                 return ordered
         return feasible and self._improve(
             feasible, takewhile(lambda draining: draining.worth == feasible.worth, best_first)
         )
 
-    def _find_order(self, search: DrainSearch, feasible: Draining | None) -> Draining | None:
-        """Return a draining near the best that was found, which has an order; its moves are then in the state.
+    def _find_order(self, search: DrainSearch, wish: Draining, feasible: Draining | None) -> Draining | None:
+        """Return a draining near the one that is wished, which has an order; its moves are then in the state.
 
         The result is None if none is worth more than one that is known to be feasible, whose moves stay in the state.
         """
@@ -172,7 +237,7 @@ class _ConsolidateRun:
         size = self._packing.nodes * self._packing.kinds
         sets = OrderedSets(self._candidates, search.drain, self._has_order, self._deadline, size=size)
         passed = next(filter(self._has_order, reversed(on_the_way)), None)
-        ordered = sets.largest_within(search.found[-1], passed.worth if passed else least_worth) or passed
+        ordered = sets.largest_within(wish, passed.worth if passed else least_worth) or passed
         if (draining := ordered or feasible) is not None:
             self._apply(draining)
         self._is_second_choice = feasible is None
@@ -213,7 +278,7 @@ class _ConsolidateRun:
         placed = placing.placements
         yield Draining.of(self._packing, tuple(sorted(freed_nodes)), placed, filled, moves=len(placed), worth=worth)
 
-    def _solve_exactly(self, done: Draining | None) -> ExactDraining | None:
+    def _solve_exactly(self, done: Draining | None, deadline: Deadline) -> ExactDraining | None:
         """Return what the integer program proves and finds beyond the search.
 
         The result is None if the solver is not asked.
@@ -225,7 +290,7 @@ class _ConsolidateRun:
         return solve_draining(
             self._packing,
             self._candidates,
-            self._limits(FillLimits()),
+            self._limits(FillLimits(), deadline),
             may_take=self._packing.takes,
             may_leave=self._may_leave,
             worth=worth,

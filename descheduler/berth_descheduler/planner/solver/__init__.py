@@ -12,6 +12,7 @@ from berth_descheduler.planner.solver.bounds import (
     worth_by_volume,
 )
 from berth_descheduler.planner.solver.draining import (
+    MOST_ROUNDS,
     Candidates,
     Draining,
     DrainLimits,
@@ -23,6 +24,7 @@ from berth_descheduler.planner.solver.exact import (
     ExactRoom,
     Reached,
     RoomQuestion,
+    is_small_enough,
     solve_draining,
     solve_room,
 )
@@ -34,6 +36,7 @@ from berth_descheduler.planner.solver.room_search import RoomSearch, Want
 from berth_descheduler.planner.solver.sequencing import Transition, apply_transition
 
 __all__ = [
+    "MOST_ROUNDS",
     "Candidates",
     "DependentPods",
     "DrainLimits",
@@ -56,6 +59,7 @@ __all__ = [
     "bound_room",
     "build_packing_model",
     "improve_room",
+    "is_small_enough",
     "most_freed_by_number",
     "most_freed_by_volume",
     "most_that_fit",

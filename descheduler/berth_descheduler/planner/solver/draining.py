@@ -36,7 +36,7 @@ from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 _MANY_KINDS: Final = 100
 _FEW_EXCHANGES: Final = 3
 
-_ROUNDS: Final = 28
+MOST_ROUNDS: Final = 28
 _ROUNDS_WITHOUT_GAIN: Final = 8
 _ROUNDS_BEFORE_CHANCE: Final = 3
 _ROUNDS_FOR_MOVES: Final = 4
@@ -146,6 +146,9 @@ class DrainLimits:
     worth_per_move: Fraction = Fraction(0)
     """What is freed has to be worth this much for each move."""
 
+    rounds: int = MOST_ROUNDS
+    """So many sets are tried at most."""
+
     def allowed_moves(self, worth: int) -> int | None:
         """Return how many moves may free what is worth so much, None for any number."""
         if not self.worth_per_move:
@@ -232,7 +235,7 @@ class DrainSearch:
     def _search(self) -> None:
         chance, target, idle = Random(self._limits.seed), self.most, 0  # noqa: S311 - no secret
         last_trial: object = None
-        for turn in range(_ROUNDS):
+        for turn in range(self._limits.rounds):
             if target < 1 or idle > self._patience or self._is_perfect():
                 return
             if self._has_no_time_for_a_trial():
@@ -280,7 +283,7 @@ class DrainSearch:
     @property
     def _patience(self) -> int:
         if self._best is None:
-            return _ROUNDS
+            return MOST_ROUNDS
         if self._best.worth == self.most_worth:
             return _ROUNDS_FOR_MOVES
         is_long = self._packing.nodes * self._packing.kinds > _LONG_ROUND

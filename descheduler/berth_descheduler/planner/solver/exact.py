@@ -9,7 +9,7 @@ for plans that fill some of them, too; a solution that does is not used.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from berth_descheduler.planner.solver.highs import SolverStatus, is_installed
 from berth_descheduler.planner.solver.milp import Aim, PlacementModel, Solution, Wanted
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
+_WITH_SOLUTION: Final = frozenset({SolverStatus.SOLVED, SolverStatus.FOUND})
 _MOST_ROUNDS: Final = 100
 """How often more is asked for at most: of nodes with prices there can be more by very little very often."""
 
@@ -38,6 +39,8 @@ class ExactDraining:
 
     found: tuple[Draining, ...] = ()
     out_of_time: bool = False
+    most_beside_empty: int | None = None
+    """No plan that leaves empty nodes empty frees what is worth more; None: nothing beyond `most` is known."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,18 @@ def solve_draining(
     if not solve.is_small_enough:
         return None
     solve.run()
-    return ExactDraining(solve.most, solve.least_moves, tuple(solve.found), solve.out_of_time)
+    return ExactDraining(solve.most, solve.least_moves, tuple(solve.found), solve.out_of_time, solve.most_beside_empty)
+
+
+def is_small_enough(
+    packing: PackingModel, candidates: Candidates, limits: DrainLimits, *, may_take: Mask, may_leave: Mask
+) -> bool:
+    """Return whether the solver is installed and the program of freeing nodes is small."""
+    masks: dict[str, Mask] = {"may_take": may_take, "may_leave": may_leave}
+    return (
+        is_installed()
+        and _DrainingSolve(packing, candidates, limits, **masks, worth=0, moves=0, least_moves=0).is_small_enough
+    )
 
 
 def solve_room(packing: PackingModel, may_leave: Mask, question: RoomQuestion, known: Reached) -> ExactRoom | None:
@@ -164,8 +178,12 @@ class IncrementalSolve(ABC):
     def _is_more_possible(self) -> bool:
         solution = self._watch(self._solve_for_more())
         if solution.status is SolverStatus.IMPOSSIBLE:
-            self.most = self.reached
-        return solution.status is SolverStatus.SOLVED and self._keep(solution)
+            self._note_most()
+        return solution.status in _WITH_SOLUTION and self._keep(solution)
+
+    def _note_most(self) -> None:
+        """Note that no more is possible."""
+        self.most = self.reached
 
     @abstractmethod
     def _solve_for_more(self) -> Solution:
@@ -204,11 +222,15 @@ class _DrainingSolve(IncrementalSolve):
         self._packing = packing
         self._candidates = candidates
         self._masks = may_take, may_leave
-        if candidates.differ:  # a plan that fills a cheap empty node is none of ours: its worth would have to count
-            empty_candidates = np.isin(np.arange(packing.nodes), candidates.empty)
-            self._masks = may_take & ~empty_candidates, may_leave & ~empty_candidates
+        self._is_closed = candidates.differ
+        """Empty nodes take no pods. With prices a plan that fills a cheap one is none of ours: its worth would have to
+        count. Without, it is asked so once an answer fills one, and proves nothing then."""
         self._rounds, self._asked = _MOST_ROUNDS, 0
         self._budget = limits.budget
+        self.most_beside_empty: int | None = None
+        self._fills_empty = False
+        """The last answer fills a node that is empty."""
+
         self.found: list[Draining] = []
 
     @property
@@ -216,36 +238,95 @@ class _DrainingSolve(IncrementalSolve):
         """Return whether the solver is likely to finish soon."""
         return self._model(1).is_small_enough
 
+    def run(self) -> None:
+        """Solve until nothing more is possible, or the time is over.
+
+        With many kinds and no budget, first of all for the most that can be freed by however many moves: to ask for one
+        node too many takes longest.
+        """
+        if self._budget is None and self._model(1).has_many_kinds:
+            if self.reached < self.most and not self._is_over():
+                self._solve_for_most()
+            if self._fills_empty and not self._is_over():
+                self._is_closed = True
+                self._solve_for_most()
+            self._rounds = 0
+        super().run()
+
+    def _solve_for_most(self) -> None:
+        """Solve for the most, and for the fewest moves to what is found."""
+        candidates = self._candidates
+        empty = 0 if self._is_closed else len(candidates.empty)
+        solution = self._watch(self._model(1).most_freed(self._deadline))
+        most = max(self.reached, min(self.most, int(candidates.worth.sum()) - solution.bound))
+        if self._is_closed:
+            self.most_beside_empty = most
+        if not self._is_closed or candidates.differ:
+            self.most = most
+        freed = [node for node, _ in solution.aimed[0]] if solution.aimed else []
+        worth = candidates.worth_of(freed) if self._is_closed else len(freed) - empty
+        if worth <= self.reached or self._is_over():
+            return
+        gentler = self._watch(self._solve(worth, None, any_solution=True))
+        if not (gentler.status in _WITH_SOLUTION and self._keep(gentler)):
+            self._keep(replace(solution, bound=0))
+
     def _solve_for_more(self) -> Solution:
         worth_asked = self.reached + 1
         if worth_asked == self._asked or not self._rounds:  # the last answer was no more but for the solver's tolerance
             return Solution(SolverStatus.UNDECIDED, 0)
         self._asked, self._rounds = worth_asked, self._rounds - 1
-        return self._solve(worth_asked, self._budget)
+        return self._solve(worth_asked, self._budget, any_solution=True)
+
+    def _is_more_possible(self) -> bool:
+        if super()._is_more_possible():
+            return True
+        if not self._fills_empty:
+            return False
+        self._is_closed, self._fills_empty, self._asked = True, False, 0
+        return True
+
+    def _note_most(self) -> None:
+        if self._is_closed:
+            self.most_beside_empty = self.reached
+        if not self._is_closed or self._candidates.differ:
+            super()._note_most()
 
     def _solve_for_fewest(self) -> Solution:
-        return self._solve(self.reached, None)
+        was_closed, self._is_closed = self._is_closed, self._candidates.differ
+        solution = self._solve(self.reached, None)
+        self._is_closed = was_closed
+        return solution
 
-    def _solve(self, asked: int, budget: int | None) -> Solution:
-        empty_count = 0 if self._candidates.differ else len(self._candidates.empty)
-        return self._model(asked).fewest_moves(Wanted(((asked + empty_count, None),)), budget, self._deadline)
+    def _solve(self, asked: int, budget: int | None, *, any_solution: bool = False) -> Solution:
+        empty_count = 0 if self._is_closed else len(self._candidates.empty)
+        wanted = Wanted(((asked + empty_count, None),))
+        return self._model(asked).fewest_moves(wanted, budget, self._deadline, any_solution=any_solution)
 
     def _keep(self, found: Solution) -> bool:
         freed = {node for node, _ in found.aimed[0]} if found.aimed else set()
-        if not freed or not (self._candidates.differ or freed.issuperset(self._candidates.empty.tolist())):
+        if not freed:
+            return False
+        if not (self._is_closed or freed.issuperset(self._candidates.empty.tolist())):
+            self._fills_empty = True
             return False
         draining = _draining(self._packing, found, self._candidates)
         if draining.worth < self.reached:  # within the solver's tolerance, but not in whole numbers
             return False
-        self.reached, self.moves, self.least_moves = draining.worth, draining.moves, found.bound
+        is_bound = not self._is_closed or self._candidates.differ
+        least_moves = found.bound if is_bound else 0 if draining.worth > self.reached else self.least_moves
+        self.reached, self.moves, self.least_moves = draining.worth, draining.moves, least_moves
         self.found.append(draining)
         return True
 
     def _note_fewest(self, found: Solution) -> None:
         if found.status is SolverStatus.IMPOSSIBLE:
             self.least_moves = self.moves
-        elif not (found.status is SolverStatus.SOLVED and self._keep(found)):
+            return
+        was_closed, self._is_closed = self._is_closed, self._candidates.differ
+        if not (found.status is SolverStatus.SOLVED and self._keep(found)):
             self.least_moves = max(self.least_moves, found.bound)
+        self._is_closed = was_closed
 
     def _model(self, asked: int) -> PlacementModel:
         """Return the program with the nodes that can be freed together.
@@ -253,14 +334,18 @@ class _DrainingSolve(IncrementalSolve):
         Other nodes have too many pods for the budget.
         """
         candidates, nodes, counts = self._candidates, self._candidates.nodes, self._candidates.pod_counts
+        may_take, may_leave = self._masks
+        if self._is_closed:
+            is_empty = np.isin(np.arange(self._packing.nodes), candidates.empty)
+            may_take, may_leave = may_take & ~is_empty, may_leave & ~is_empty
         if self._budget is not None:
             cheapest = 0 if candidates.differ else int(np.sort(counts)[: max(0, asked - 1)].sum())
             nodes = nodes[counts <= self._budget - cheapest]
         if candidates.differ:
             aim = Aim(None, nodes, candidates.worth[np.isin(candidates.nodes, nodes)])
         else:
-            aim = Aim(None, np.sort(np.concatenate([nodes, candidates.empty])))
-        return PlacementModel(self._packing, *self._masks, [aim])
+            aim = Aim(None, np.sort(nodes if self._is_closed else np.concatenate([nodes, candidates.empty])))
+        return PlacementModel(self._packing, may_take, may_leave, [aim])
 
 
 def _draining(packing: PackingModel, found: Solution, candidates: Candidates) -> Draining:

@@ -6,7 +6,7 @@ Seeds and limits are fixed. HiGHS is the extra `optimal`; it is imported when a 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,13 @@ import numpy.typing as npt
 from berth_core import Deadline, is_over
 from berth_descheduler.planner.solver.model import Ints
 
-_ATTEMPTS: Final = ((1, 40), (2, 40), (3, 4_000))
-"""Seeds and the most nodes of the search tree. Most questions are answered at its root, with some seeds sooner."""
+Attempts: TypeAlias = tuple[tuple[int, int], ...]
+"""Seeds and the most nodes of the search tree."""
+
+FIRST_ATTEMPT: Final[Attempts] = ((1, 40),)
+FURTHER_ATTEMPTS: Final[Attempts] = ((2, 40), (3, 4_000))
+ALL_ATTEMPTS: Final[Attempts] = (*FIRST_ATTEMPT, *FURTHER_ATTEMPTS)
+"""Most questions are answered at the root of the tree, with some seeds sooner."""
 
 _ROUNDING: Final = 1e-6
 
@@ -29,6 +34,9 @@ class SolverStatus(Enum):
     """How far the solver came."""
 
     SOLVED = auto()
+    FOUND = auto()
+    """There is a solution that is good enough, and perhaps a better one."""
+
     IMPOSSIBLE = auto()
     UNDECIDED = auto()
 
@@ -78,8 +86,15 @@ class LinearProgram:
         self._row_lower.append(float(lower))
         self._row_upper.append(float(upper))
 
-    def solve(self, deadline: Deadline, enough: int | None) -> SolverResult:
-        """Return what the solver finds by the deadline.
+    def solve(
+        self,
+        deadline: Deadline,
+        enough: int | None,
+        *,
+        attempts: Attempts = ALL_ATTEMPTS,
+        any_solution: bool = False,
+    ) -> SolverResult:
+        """Return what the solver finds by the deadline, with `any_solution` the first that is not above `enough`.
 
         It runs in one thread, from fixed seeds, with limits on its search tree. It stops once it is sure that the
         objective is above `enough`. That is no row of the program: a row on the sum of all moves makes it slower by a
@@ -89,13 +104,21 @@ class LinearProgram:
 
         model = self._model(highspy)
         result = SolverResult(SolverStatus.UNDECIDED, 0, None, out_of_time=True)
-        for seed, tree_nodes in _ATTEMPTS:
+        for seed, tree_nodes in attempts:
             if is_over(deadline):
                 return replace(result, out_of_time=True)
             result = _run_solver(highspy, model, (seed, tree_nodes, enough), deadline)
+            if any_solution and result.status is SolverStatus.UNDECIDED and self._is_enough(result, enough):
+                return replace(result, status=SolverStatus.FOUND)
             if result.status is not SolverStatus.UNDECIDED or result.out_of_time:
                 break
         return result
+
+    def _is_enough(self, result: SolverResult, enough: int | None) -> bool:
+        """Return whether there is a solution whose cost is not above what is enough."""
+        if result.values is None:
+            return False
+        return enough is None or bool(np.array(self._cost) @ result.values <= enough + _ROUNDING)
 
     def _model(self, highspy: Any) -> Any:  # noqa: ANN401 - the solver has no types
         model = highspy.HighsLp()

@@ -19,7 +19,13 @@ from typing import Final
 import numpy as np
 
 from berth_core import Deadline
-from berth_descheduler.planner.solver.highs import LinearProgram, SolverResult, SolverStatus
+from berth_descheduler.planner.solver.highs import (
+    FIRST_ATTEMPT,
+    FURTHER_ATTEMPTS,
+    LinearProgram,
+    SolverResult,
+    SolverStatus,
+)
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 # --- patterns --------------------------------------------------------------------------------------------------------
@@ -79,7 +85,7 @@ def _fillings(
 
 
 MOST_COLUMNS: Final = 10_000
-MOST_COLUMNS_OF_MANY_KINDS: Final = 1_500
+MOST_COLUMNS_OF_MANY_KINDS: Final = 6_000
 FEW_KINDS: Final = 12
 
 _MOST_PATTERNS: Final = 4_000
@@ -151,9 +157,14 @@ class PlacementModel:
         return len(self._kinds)
 
     @property
+    def has_many_kinds(self) -> bool:
+        """Return whether there are so many kinds that the search tree of a program gets deep."""
+        return self.kinds > FEW_KINDS
+
+    @property
     def is_small_enough(self) -> bool:
         """Return whether the solver is likely to finish soon."""
-        most_columns = MOST_COLUMNS if self.kinds <= FEW_KINDS else MOST_COLUMNS_OF_MANY_KINDS
+        most_columns = MOST_COLUMNS_OF_MANY_KINDS if self.has_many_kinds else MOST_COLUMNS
         sure_columns = len(self._cells) + sum(len(aim.nodes) for aim in self._aims)
         return sure_columns <= most_columns and sure_columns + int((self._most > 0).sum()) <= most_columns
 
@@ -172,13 +183,25 @@ class PlacementModel:
         limit: Ints = np.maximum(self._packing.room[:, self._places] + usage, usage)
         return limit
 
-    def fewest_moves(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
-        """Return the fewest moves that reach what is wanted.
+    def fewest_moves(
+        self, wanted: Wanted, budget: int | None, deadline: Deadline, *, any_solution: bool = False
+    ) -> Solution:
+        """Return the fewest moves that reach what is wanted, with `any_solution` the first that are within the budget.
 
-        The status is `IMPOSSIBLE` if they exceed the budget.
+        The status is `IMPOSSIBLE` if they exceed the budget. The counts are asked first, which most often decide it at
+        once; what they leave open of few kinds is asked by patterns where these are few.
         """
+        program, stay_at, aimed = self._program_of_counts(wanted)
+        first = program.solve(deadline, budget, attempts=FIRST_ATTEMPT, any_solution=any_solution)
+        if first.status is not SolverStatus.UNDECIDED or first.out_of_time or self.has_many_kinds:
+            return self._read(first, stay_at, aimed, budget)
         if self._patterns is not None:
-            return self._solve_by_patterns(wanted, budget, deadline)
+            return self._solve_by_patterns(wanted, budget, deadline, any_solution=any_solution)
+        further = program.solve(deadline, budget, attempts=FURTHER_ATTEMPTS, any_solution=any_solution)
+        return self._read(further, stay_at, aimed, budget)
+
+    def _program_of_counts(self, wanted: Wanted) -> tuple[LinearProgram, Ints, list[Ints]]:
+        """Return the program, the columns of the pods that stay, and those of what is aimed at."""
         program = LinearProgram()
         stay = program.add_columns(self._most[self._most > 0], whole=True)
         moved_columns = program.add_columns(
@@ -196,19 +219,39 @@ class PlacementModel:
             program.add_row(columns, aim.weights / scale, lower=at_least / scale, upper=upper)
         aimed_columns = np.concatenate(aimed)
         program.add_row(aimed_columns, np.ones(len(aimed_columns)), lower=wanted.together)
-        return self._read(program.solve(deadline, budget), stay_at, aimed, budget)
+        return program, stay_at, aimed
+
+    def most_freed(self, deadline: Deadline) -> Solution:
+        """Return what frees the nodes of the first aim that are worth most, by however many moves.
+
+        `bound` is here what the nodes that are kept are worth at least. Such a program has no columns of moves, and is
+        solved where that of the fewest moves to as much, or to one node too many, is far too large.
+        """
+        program, aim = LinearProgram(), self._aims[0]
+        stay_at = _positions(self._most > 0, program.add_columns(self._most[self._most > 0], whole=True))
+        freed = program.add_columns(self._most_of(aim), whole=True)
+        kept = program.add_columns(self._most_of(aim), costs=aim.weights)
+        self._add_conservation(program, stay_at)
+        self._add_room(program, stay_at, [freed])
+        for freed_column, kept_column in zip(freed, kept, strict=True):
+            program.add_row(np.array([freed_column, kept_column]), np.ones(2), lower=1.0)
+        return self._read(program.solve(deadline, None, attempts=FIRST_ATTEMPT), stay_at, [freed], None)
 
     # --- rows -------------------------------------------------------------------------------------------------------
+
+    def _add_conservation(self, program: LinearProgram, stay_at: Ints) -> None:
+        """Add the rows that keep every pod somewhere."""
+        for kind in range(len(self._kinds)):
+            columns = stay_at[:, kind][stay_at[:, kind] >= 0]
+            total = int(self._counts[:, kind].sum())
+            program.add_row(columns, np.ones(len(columns)), lower=total, upper=total)
 
     def _add_moves(self, program: LinearProgram, stay_at: Ints, moved_at: Ints) -> None:
         """Add the rows that keep every pod somewhere and count moves.
 
         Pods that do not stay where they are have moved.
         """
-        for kind in range(len(self._kinds)):
-            columns = stay_at[:, kind][stay_at[:, kind] >= 0]
-            total = int(self._counts[:, kind].sum())
-            program.add_row(columns, np.ones(len(columns)), lower=total, upper=total)
+        self._add_conservation(program, stay_at)
         for place, kind in np.argwhere(moved_at >= 0):
             pair = np.array([moved_at[place, kind], stay_at[place, kind]])
             program.add_row(pair, np.ones(2), lower=int(self._counts[place, kind]))
@@ -270,7 +313,9 @@ class PlacementModel:
             most_pods[[place_of[int(node)] for node in aim.nodes], position] = self._most_of(aim)
         return list_patterns(need, self._limit, most_pods, _MOST_PATTERNS)
 
-    def _solve_by_patterns(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
+    def _solve_by_patterns(
+        self, wanted: Wanted, budget: int | None, deadline: Deadline, *, any_solution: bool
+    ) -> Solution:
         patterns = self._patterns or ()
         program = LinearProgram()
         columns = [
@@ -292,7 +337,8 @@ class PlacementModel:
                 all_columns, amounts.astype(float), lower=at_least, upper=np.inf if at_most is None else at_most
             )
         program.add_row(all_columns, np.sum(brought, axis=0).astype(float), lower=wanted.together)
-        return self._read_patterns(program.solve(deadline, budget), columns, brought, budget)
+        result = program.solve(deadline, budget, any_solution=any_solution)
+        return self._read_patterns(result, columns, brought, budget)
 
     def _moves_to(self, place: int, patterns: Ints) -> Ints:
         """Return how many pods have to leave a place for each pattern."""
