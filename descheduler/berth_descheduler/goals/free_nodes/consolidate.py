@@ -50,6 +50,8 @@ _DETOURS: Final = 20
 _FIRST_ROUNDS: Final = 3
 """Rounds of the search before the integer program is asked where that is small."""
 
+_FIRST_EXCHANGES: Final = 3
+
 _AFTER_SOLVER: Final = 0.4
 """The part of the time that is left for the search after the integer program."""
 
@@ -146,7 +148,7 @@ class _ConsolidateRun:
             draining = self._search_thoroughly()
             exact = self._solve_exactly(draining, self._deadline)
             return self._improve_exactly(draining, exact), exact
-        first = self._search(FillLimits(), rounds=_FIRST_ROUNDS)
+        first = self._search(FillLimits(exchanges=_FIRST_EXCHANGES), rounds=_FIRST_ROUNDS)
         exact = self._solve_exactly(first, EarlierDeadline(self._deadline, _AFTER_SOLVER))
         first = self._improve_exactly(first, exact)
         if self._is_answered(first, exact):

@@ -147,7 +147,7 @@ class DrainLimits:
     """What is freed has to be worth this much for each move."""
 
     rounds: int = MOST_ROUNDS
-    """So many sets are tried at most."""
+    """So many sets are tried at most; fewer are a first look, which ends where pods of one find no place."""
 
     def allowed_moves(self, worth: int) -> int | None:
         """Return how many moves may free what is worth so much, None for any number."""
@@ -243,6 +243,8 @@ class DrainSearch:
                 return
             chosen = self._choose(target)
             trial = self._try_timed(chosen)
+            if self._limits.rounds < MOST_ROUNDS and not trial.filled.complete:
+                return
             good = trial.filled.complete and self._within_budget(trial)
             idle += 1
             if good and self._keep(trial):

@@ -265,11 +265,13 @@ class _DrainingSolve(IncrementalSolve):
             self.most = most
         freed = [node for node, _ in solution.aimed[0]] if solution.aimed else []
         worth = candidates.worth_of(freed) if self._is_closed else len(freed) - empty
-        if worth <= self.reached or self._is_over():
+        if worth <= self.reached:
             return
-        gentler = self._watch(self._solve(worth, None, any_solution=True))
-        if not (gentler.status in _WITH_SOLUTION and self._keep(gentler)):
-            self._keep(replace(solution, bound=0))
+        if not self._is_over():
+            gentler = self._watch(self._solve(worth, None, any_solution=True))
+            if gentler.status in _WITH_SOLUTION and self._keep(gentler):
+                return
+        self._keep(replace(solution, bound=0))
 
     def _solve_for_more(self) -> Solution:
         worth_asked = self.reached + 1
