@@ -4,7 +4,8 @@ What is free on a node is fragmented for a pod that does not fit there or asks f
 of the cluster is the measure (Weng et al., "Beware of Fragmentation", USENIX ATC '23, there for GPUs). A move changes
 two nodes only, so its gain is the sum of what taking a pod off its node and putting it on another one bring, and both
 are kept for every kind of pods on every node. The search makes the move with the greatest gain until none is left, then
-takes some moves back and goes on otherwise. Each step of a plan lowers the measure.
+takes some moves back and goes on otherwise. With moves left at such a minimum it makes some that raise the measure, if
+those after them lower it by more.
 """
 
 from bisect import bisect_left
@@ -39,6 +40,14 @@ _EXACT_BITS: Final = 60
 _LARGE: Final = 1 << 61
 """More than any amount."""
 
+_ESCAPES: Final = 2_000
+_ESCAPES_IN_VAIN: Final = 500
+"""So often moves that raise the measure are tried, and so often in a row without a gain."""
+
+_MOST_UPHILL: Final = 3
+"""So many such moves at once, each between some of the nodes where it costs least."""
+
+_UPHILL_NODES: Final = 6
 _MOST_DROPPED: Final = 24
 _ALMOST: Final = 8
 """A gain that lacks less than this part of the greatest is almost as great."""
@@ -182,11 +191,26 @@ class _Moves:
             row = chance.choice(np.flatnonzero(gains >= gains[row] - gains[row] // _ALMOST).tolist())
         return _Move(row, int(sources[row]), int(targets[row]), int(gains[row]))
 
-    def make(self, move: _Move) -> bool:
-        """Make a move if it is possible and lowers the fragmentation; return whether it was made."""
+    def uphill(self, chance: Random) -> _Move | None:
+        """Return one of the moves that raise the fragmentation least, None if no pod can be moved."""
+        if not self._off.size:
+            return None
+        row = chance.randrange(len(self._off))
+        sources, targets = np.flatnonzero(self._left[row] > 0), self._cost[row].argsort(kind="stable")[:_UPHILL_NODES]
+        targets = targets[self._cost[row, targets] < self._measure.none]
+        if not len(sources) or not len(targets):
+            return None
+        sources = sources[(-self._off[row, sources]).argsort(kind="stable")[:_UPHILL_NODES]]
+        source, target = int(chance.choice(sources.tolist())), int(chance.choice(targets.tolist()))
+        return _Move(row, source, target, int(self._off[row, source] - self._cost[row, target]))
+
+    def make(self, move: _Move, *, may_raise: bool = False) -> bool:
+        """Make a move if it is possible and lowers the fragmentation, or may raise it; return whether it was made."""
         kind, source, target = move.kind, move.source, move.target
+        if self._left[kind, source] <= 0 or self._cost[kind, target] >= self._measure.none:
+            return False
         gain = int(self._off[kind, source] - self._cost[kind, target])
-        if source == target or gain <= 0 or not self.may_go_on:
+        if source == target or (gain <= 0 and not may_raise) or not self.may_go_on:
             return False
         pods = self._pods[self.kinds[kind]][source]
         pod = pods[len(pods) - int(self._left[kind, source])]
@@ -315,6 +339,7 @@ class _Run:
         free_before = self._moves.free[self._measure.column].copy()
         self._climb(None)
         self._improve()
+        self._escape()
         quality, change = self._quality(free_before), self._change(free_before)
         refusals = tuple(sorted(self._refused(quality)))
         return Proposal(self._state.steps, refusals, quality, reasons=self._reasons(free_before), fragmentation=change)
@@ -354,6 +379,40 @@ class _Run:
                 self._moves.allow_again()
                 made_again = [self._moves.make(move) for move in moves_before[same:]]
                 effort += len(made_again)
+
+    def _escape(self) -> None:
+        """Go on from the minimum by moves that raise the fragmentation, where those after them lower it by more."""
+        tries, in_vain = 0, 0
+        while tries < _ESCAPES and in_vain < _ESCAPES_IN_VAIN and self._moves.may_go_on and not self._is_late():
+            if self._moves.gained == self._bound.most:
+                return
+            tries, in_vain = tries + 1, in_vain + 1
+            mark, gained = len(self._moves.made), self._moves.gained
+            for _ in range(self._chance.randint(1, _MOST_UPHILL)):
+                move = self._moves.uphill(self._chance)
+                if move is not None:
+                    self._moves.make(move, may_raise=True)
+            self._climb(None)
+            if self._moves.gained > gained:
+                in_vain = 0
+                self._leave_out_useless(mark)
+            else:
+                self._moves.undo_to(mark)
+                self._moves.allow_again()
+
+    def _leave_out_useless(self, mark: int) -> None:
+        """Leave out the moves after a mark that raise the fragmentation and without which it is no higher."""
+        for number in reversed(range(mark, len(self._moves.made))):
+            moves, gained = tuple(self._moves.made), self._moves.gained
+            if moves[number].gain > 0:
+                continue
+            self._moves.undo_to(number)
+            are_made = [self._moves.make(move, may_raise=True) for move in moves[number + 1 :]]
+            if not all(are_made) or self._moves.gained < gained:
+                self._moves.undo_to(number)
+                self._moves.allow_again()
+                for move in moves[number:]:
+                    self._moves.make(move, may_raise=True)
 
     def _draw(self, number: int) -> Sequence[int]:
         """Return which moves are dropped, those with a small gain more often."""
@@ -399,6 +458,8 @@ class _Run:
         total_free, resource = max(1, _free(before) * self._measure.pods), self._problem.settings.resource_type
         return {
             step.pod: f"lowers the fragmented {resource} by {_in_percent(move.gain, total_free)} of what is free"
+            if move.gain > 0
+            else f"makes room for moves that lower the fragmented {resource} by more"
             for step, move in zip(self._state.steps, self._moves.made, strict=True)
         }
 
