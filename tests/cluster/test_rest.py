@@ -64,7 +64,11 @@ RIGHTS: Final[dict[str, list[dict[str, list[str]]]]] = {
             "resources": ["migrationplans"],
             "verbs": ["get", "list", "watch", "create", "patch"],
         },
-        {"apiGroups": ["berth.volcano.sh"], "resources": ["deschedulerpolicies"], "verbs": ["list"]},
+        {
+            "apiGroups": ["berth.volcano.sh"],
+            "resources": ["deschedulerpolicies", "reservationwindows"],
+            "verbs": ["list"],
+        },
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
     ],
     "reader": [
@@ -234,6 +238,7 @@ ASKED: Final = {
     "an approval": ("POST", "/v1/plans/rest-over/approve"),
     "an abort": ("POST", "/v1/plans/rest-over/abort"),
     "fragmentation": ("GET", "/v1/fragmentation"),
+    "the calendar": ("GET", "/v1/calendar"),
     "policies": ("GET", "/v1/policies"),
 }
 MAY: Final = {

@@ -25,6 +25,7 @@ from berth_kube.resources import (
     MIGRATION_PLANS,
     NODES,
     PODS,
+    RESERVATION_WINDOWS,
     RESERVATIONS,
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
@@ -53,7 +54,8 @@ class ReviewingCluster(FakeCluster):
             "reader": {(verb, MIGRATION_PLANS.plural) for verb in ("get", "list", "watch")},
         }
         of_nodes = {("patch", NODES.plural), ("list", NODES.plural)}
-        self.rights["admin"] |= of_nodes | {("list", one.plural) for one in (PODS, RESERVATIONS, VOLCANO_QUEUES)}
+        listed = (PODS, RESERVATION_WINDOWS, RESERVATIONS, VOLCANO_QUEUES)
+        self.rights["admin"] |= of_nodes | {("list", one.plural) for one in listed}
         self.forbidden: set[tuple[str, str]] = set()
         """Groups and plurals of kinds that nobody may use."""
         self.audiences: list[str] | None = None

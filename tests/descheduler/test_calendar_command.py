@@ -3,13 +3,15 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from berth_core import ActiveOccurrence, ReservationWindow, ReservationWindowStatus
 from berth_descheduler.cli import calendar
-from berth_descheduler.cli.calendar import _render, describe_calendar
+from berth_descheduler.cli.calendar import _render
 from berth_descheduler.cli.main import run
+from berth_descheduler.report import describe_calendar
 from berth_kube import RESERVATION_WINDOWS
 from descheduler.fake_cluster import FakeCluster
 from window_simulation import window_body
@@ -22,8 +24,13 @@ def window(name: str = "nightly", *active: ActiveOccurrence, **spec: Any) -> Res
     return ReservationWindow(metadata=read.metadata, spec=read.spec, status=ReservationWindowStatus(active=active))
 
 
+def described_for_machines(*windows: ReservationWindow) -> dict[str, Any]:
+    described: dict[str, Any] = msgspec.to_builtins(describe_calendar(windows, NOW))
+    return described
+
+
 def changes(*windows: ReservationWindow) -> list[tuple[str, str, str]]:
-    return [(one["time"], one["what"], one["window"]) for one in describe_calendar(windows, NOW)["items"]]
+    return [(one["time"], one["what"], one["window"]) for one in described_for_machines(*windows)["items"]]
 
 
 def test_what_is_under_way_and_what_comes_is_listed_in_order() -> None:
@@ -37,7 +44,7 @@ def test_what_is_under_way_and_what_comes_is_listed_in_order() -> None:
         taken=2,
     )
     noon = window("noon", schedule="0 12 * * *", duration="30m", startReserveAgo="0s")
-    described = describe_calendar((noon, window("nightly", held)), NOW)
+    described = described_for_machines(noon, window("nightly", held))
     assert [(one["time"], one["what"], one["window"], one["held"]) for one in described["items"]] == [
         ("2026-11-22T03:00:00Z", "opens", "batch/nightly", 7),
         ("2026-11-22T04:00:00Z", "closes", "batch/nightly", 7),
@@ -54,7 +61,7 @@ def test_what_is_under_way_and_what_comes_is_listed_in_order() -> None:
         "pods": 10,
         "nodeSelector": {},
         "reservation": "nightly-1",
-        "nodes": ["node-a"],
+        "nodes": ("node-a",),
         "held": 7,
         "taken": 2,
         "expectedAt": None,
@@ -76,7 +83,7 @@ def test_a_window_that_comes_every_minute_is_cut() -> None:
     "spec", [{"timeZone": "Europe/Nowhere"}, {"template": {"spec": 1}}], ids=["a zone that is none", "unreadable"]
 )
 def test_a_window_that_cannot_open_is_named(spec: dict[str, Any]) -> None:
-    described = describe_calendar((window(**spec), window("other")), NOW)
+    described = described_for_machines(window(**spec), window("other"))
     assert [one["window"] for one in described["problems"]] == ["batch/nightly"]
     assert {one["window"] for one in described["items"]} == {"batch/other"}
 
@@ -104,7 +111,7 @@ def test_windows_are_chosen_as_kubectl_does(
 def printed(*windows: ReservationWindow) -> str:
     console = Console(width=160)
     with console.capture() as capture:
-        console.print(_render(describe_calendar(windows, NOW)))
+        console.print(_render(described_for_machines(*windows)))
     return capture.get()
 
 

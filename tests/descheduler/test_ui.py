@@ -12,9 +12,12 @@ from berth_core.errors import InputError
 from berth_core.snapshot import Snapshot
 from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.planner import CapacityReport, report_capacity
-from berth_kube.resources import RESERVATIONS
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import RESERVATION_WINDOWS, RESERVATIONS
 from builders import node, pod
+from descheduler.fake_cluster import call, failure
 from descheduler.rest_server import READER, ReviewingCluster, ask, populated, quick, serving
+from window_simulation import window_body
 
 FILES = {"/ui": "text/html", "/ui/page.css": "text/css", "/ui/page.js": "text/javascript"}
 
@@ -91,11 +94,37 @@ def test_what_is_held_says_for_whom_and_until_when_and_leaves_out_what_is_over(
     assert (items[0]["resources"], items[0]["plan"]) == ({"cpu": "1"}, "")
 
 
-@pytest.mark.parametrize(("path", "right"), [("nodes", "list nodes"), ("reservations", "list reservations")])
+@pytest.mark.parametrize(
+    ("path", "right"),
+    [
+        ("nodes", "list nodes"),
+        ("reservations", "list reservations"),
+        ("calendar", "list reservationwindows"),
+    ],
+)
 def test_who_may_not_list_them_is_told_which_right_is_missing(url: str, path: str, right: str) -> None:
     answer = ask("GET", f"{url}/v1/{path}", token=READER)
     assert answer.status_code == 403
     assert right in answer.json()["detail"]
+
+
+def test_the_calendar_has_the_changes_of_the_next_day_and_names_what_never_opens(
+    url: str, cluster: ReviewingCluster
+) -> None:
+    cluster.add(RESERVATION_WINDOWS, window_body("nightly"))
+    cluster.add(RESERVATION_WINDOWS, window_body("bad", timeZone="Europe/Nowhere"))
+    answer = ask("GET", f"{url}/v1/calendar").json()
+    assert {(entry["window"], entry["what"]) for entry in answer["items"]} == {
+        ("batch/nightly", change) for change in ("reserves", "opens", "closes")
+    }
+    assert answer["items"] == sorted(answer["items"], key=lambda entry: entry["time"])
+    assert [problem["window"] for problem in answer["problems"]] == ["batch/bad"]
+
+
+def test_without_the_kind_the_calendar_is_empty(url: str, cluster: ReviewingCluster) -> None:
+    cluster.faults["list reservationwindows"] = [NotFoundError(call("list", RESERVATION_WINDOWS, ""), failure(404))]
+    answer = ask("GET", f"{url}/v1/calendar")
+    assert (answer.status_code, answer.json()["items"]) == (200, [])
 
 
 def spread(*cpu: str) -> CapacityReport:

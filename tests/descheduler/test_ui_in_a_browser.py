@@ -11,11 +11,12 @@ import pytest
 from berth_core.snapshot import Snapshot
 from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.planner import report_capacity
-from berth_kube.resources import MIGRATION_PLANS
+from berth_kube.resources import MIGRATION_PLANS, RESERVATION_WINDOWS
 from berth_sandbox.ports import free_port
 from browser import Browser, browsing
 from builders import node, pod
 from descheduler.rest_server import ADMIN, READER, ReviewingCluster, add_plan, move_states, populated, quick, serving
+from window_simulation import window_body
 
 pytestmark = pytest.mark.deep
 
@@ -124,6 +125,16 @@ def test_a_plan_is_aborted_by_clicks_only_once_that_is_confirmed(
     click(browser, "#confirm-yes")
     until(browser, "!document.querySelector('#confirm').open")
     assert cluster.get(MIGRATION_PLANS, "plan-waiting")["spec"]["aborted"]
+
+
+def test_the_openings_of_windows_are_listed_and_what_never_opens_is_named(
+    browser: Browser, url: str, cluster: ReviewingCluster
+) -> None:
+    cluster.add(RESERVATION_WINDOWS, window_body("nightly"))
+    cluster.add(RESERVATION_WINDOWS, window_body("bad", timeZone="Europe/Nowhere"))
+    sign_in(browser, url)
+    until(browser, has_text("#calendar tbody", "batch/nightlyopens10"))
+    until(browser, has_text("#calendar", "batch/bad never opens: "))
 
 
 def test_a_plan_that_changed_behind_the_dialog_is_not_approved(

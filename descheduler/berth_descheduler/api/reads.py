@@ -6,13 +6,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from berth_core import Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, Reservation, Snapshot, SnapshotKind
+from berth_core import (
+    Clock,
+    DeschedulerPolicy,
+    MigrationPlan,
+    PlanPhase,
+    Reservation,
+    ReservationWindow,
+    Snapshot,
+    SnapshotKind,
+)
 from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.api.ttl_cache import TtlCache
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner import CapacityShape, QueueCapacity, measure_queues, report_capacity
 from berth_descheduler.report import (
+    Calendar,
     Capacity,
     HeldCapacityList,
     NodeList,
@@ -21,6 +31,7 @@ from berth_descheduler.report import (
     PlanList,
     PolicyList,
     QueueList,
+    describe_calendar,
     describe_capacity,
     describe_held_capacity,
     describe_nodes,
@@ -29,7 +40,14 @@ from berth_descheduler.report import (
     list_plan,
     list_policies,
 )
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, RESERVATIONS, KubeClient
+from berth_kube import (
+    DESCHEDULER_POLICIES,
+    MIGRATION_PLANS,
+    RESERVATION_WINDOWS,
+    RESERVATIONS,
+    KubeClient,
+    NotFoundError,
+)
 
 _PLANS_PER_PAGE: Final = 20
 """A plan may take a megabyte, of which a list keeps little."""
@@ -67,6 +85,14 @@ def read_policies(client: KubeClient) -> PolicyList:
 
 def read_held_capacity(client: KubeClient) -> HeldCapacityList:
     return describe_held_capacity(map(Reservation.read, client.list(RESERVATIONS).items))
+
+
+def read_calendar(client: KubeClient, now: datetime) -> Calendar:
+    try:
+        raw_windows = client.list(RESERVATION_WINDOWS).items
+    except NotFoundError:  # a cluster without the kind
+        raw_windows = ()
+    return describe_calendar(map(ReservationWindow.read, raw_windows), now)
 
 
 def read_policy(client: KubeClient, name: str) -> DeschedulerPolicy:
@@ -117,6 +143,7 @@ class FragmentationQueries:
         self._workers = Workers(1, settings.times.request_seconds)
         self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
         self._queues: TtlCache[str, MeasuredQueues] = TtlCache(clock, 1)
+        self._calendar: TtlCache[str, Calendar] = TtlCache(clock, 1)
         self._counted: TtlCache[tuple[str, ...], Capacity] = TtlCache(clock, _ANSWERS)
 
     async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
@@ -131,6 +158,13 @@ class FragmentationQueries:
         """Return the guarantees of the queues of kinds that are not hidden from the caller."""
         measured = await self._queues.answer("", self._measure_queues, lambda _: self._seconds)
         return describe_queues(measured.queues, measured.unread | hidden, measured.at)
+
+    async def calendar(self) -> Calendar:
+        """Return what windows do; some come every minute, so it is not worked out for each reader."""
+        return await self._calendar.answer("", self._read_calendar, lambda _: self._seconds)
+
+    async def _read_calendar(self) -> Calendar:
+        return await self._workers.run(lambda: read_calendar(self._client, self._clock.now()))
 
     async def _measure_queues(self) -> MeasuredQueues:
         measured = await self._measured.answer("", self._measure, lambda _: self._seconds)

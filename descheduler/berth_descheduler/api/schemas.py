@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from berth_core import Achieved, MigrationPlan, PlanPhase, RunMode
 from berth_descheduler.report import (
+    Calendar,
     Capacity,
     CapacityPoints,
     HeldCapacityList,
@@ -126,6 +127,7 @@ DOCUMENTS: Final = (
     NodeList,
     QueueList,
     HeldCapacityList,
+    Calendar,
 )
 
 

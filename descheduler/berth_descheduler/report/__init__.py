@@ -1,5 +1,6 @@
 """Plans, runs and clusters as texts, tables, pages and JSON documents."""
 
+from berth_descheduler.report.calendar import Calendar, describe_calendar
 from berth_descheduler.report.capacity import (
     Capacity,
     CapacityPoint,
@@ -55,6 +56,7 @@ __all__ = [
     "ALL_IN_JSON",
     "NO_PLANS",
     "NO_POLICIES",
+    "Calendar",
     "Capacity",
     "CapacityPoint",
     "CapacityPoints",
@@ -75,6 +77,7 @@ __all__ = [
     "Scroll",
     "Terminal",
     "TopView",
+    "describe_calendar",
     "describe_capacity",
     "describe_capacity_and_queues",
     "describe_held_capacity",

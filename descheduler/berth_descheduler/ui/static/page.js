@@ -284,6 +284,18 @@ function showHeld(list) {
     : element("p", {}, "Nothing is held. A Reservation holds capacity for pods that do not exist yet."));
 }
 
+function showCalendar(calendar) {
+  const rows = calendar.items.slice(0, 100).map((entry) => [
+    time(entry.time), entry.window, entry.what, entry.pods, entry.held, entry.taken,
+    entry.nodes.join(", ") || Object.entries(entry.nodeSelector).map(([key, value]) => `${key}=${value}`).join(", ") || "any"]);
+  const more = calendar.items.length - rows.length;
+  show("calendar",
+    rows.length ? table("Windows", ["when", "window", "what", "#pods", "#held", "#taken", "nodes"], rows)
+      : element("p", {}, "Nothing opens or closes. A ReservationWindow holds capacity by the clock."),
+    more ? element("p", { class: "soft" }, `${count(more, "later change")} more: `, element("code", {}, "berth calendar")) : null,
+    ...calendar.problems.map((problem) => element("p", {}, `✗ ${problem.window} never opens: ${problem.problem}`)));
+}
+
 const PARTS = [
   ["nodes", "/v1/nodes", showNodes],
   ["plans", "/v1/plans?limit=50", showPlans],
@@ -291,6 +303,7 @@ const PARTS = [
   ["fragmentation", "/v1/fragmentation", showFragmentation],
   ["history", "/v1/fragmentation/history", showHistory],
   ["held", "/v1/reservations", showHeld],
+  ["calendar", "/v1/calendar", showCalendar],
 ];
 
 async function readPart([id, path, showPart]) {
