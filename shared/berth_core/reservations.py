@@ -303,6 +303,8 @@ class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """What owners have taken."""
     slots: tuple[Slot, ...] = ()
     expires_at: str | None = None
+    counted_in: str = ""
+    """For people: which queues count its places, of a Reservation with `spec.queue`."""
     observed_generation: int | None = None
 
 

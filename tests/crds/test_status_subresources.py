@@ -105,6 +105,7 @@ RESERVATION_STATUS: Final = ReservationStatus(
         ),
     ),
     node="node-1",
+    counted_in='queue "ml" of Volcano by spec.queue; no queue of Berth by the namespace default',
     expires_at=LATER,
     observed_generation=2,
 )

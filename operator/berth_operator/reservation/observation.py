@@ -110,6 +110,9 @@ class Observation:
     is_patient: bool = False
     """Whether a rule lets it wait for its places for any time; the reconciler asks the rules, not the store."""
 
+    counted_in: str = ""
+    """Which queues count its places, as rules say; asked as `is_patient` is."""
+
     refusal: str = ""
     """Why admission in Berth's namespace refuses a placeholder of the Reservation, "" if it does not."""
 

@@ -74,7 +74,9 @@ class ReservationReconciler:
             self._freed.discard(key.name)
             self._orphans.release(key.name)
             return
-        observation = replace(observation, is_patient=self._rules.is_patient(observation.reservation))
+        reservation = observation.reservation
+        is_patient, counted_in = self._rules.is_patient(reservation), self._rules.counted_in(reservation)
+        observation = replace(observation, is_patient=is_patient, counted_in=counted_in)
         decision = decide(observation, self._clock.now(), self._settings)
         if self._lost_pods_changed(observation, decision):
             self._enqueue(key, 0.0)

@@ -31,6 +31,10 @@ class ReservationRule:
         """Return whether a Reservation may wait for its places for any time."""
         return False
 
+    def counted_in(self, reservation: Reservation) -> str:  # noqa: ARG002 - the others answer it
+        """Return in words which queues count the places of a Reservation, "" where that is not for it to say."""
+        return ""
+
     def slot_labels(
         self,
         reservation: Reservation,  # noqa: ARG002 - the others answer it
@@ -60,6 +64,9 @@ class JoinedRules(ReservationRule):
 
     def is_patient(self, reservation: Reservation) -> bool:
         return any(rule.is_patient(reservation) for rule in self._rules)
+
+    def counted_in(self, reservation: Reservation) -> str:
+        return "; ".join(filter(None, (rule.counted_in(reservation) for rule in self._rules)))
 
     def slot_labels(self, reservation: Reservation, task: ReservationTask) -> Mapping[str, str]:
         return _merged(rule.slot_labels(reservation, task) for rule in self._rules)

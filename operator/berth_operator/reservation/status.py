@@ -83,6 +83,7 @@ def compute_status(
         allocated=readable_quantities(_amounts(views, slots, {SlotState.TAKEN})),
         slots=slots,
         expires_at=format_timestamp(expiry) if expiry else None,
+        counted_in=seen.counted_in,
         observed_generation=reservation.metadata.generation,
     )
 

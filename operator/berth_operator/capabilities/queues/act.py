@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import msgspec
 import structlog
 
 from berth_core import (
@@ -24,7 +23,6 @@ from berth_core import (
     GatedQueueState,
     GatedQueueStatus,
     InputError,
-    ObjectMeta,
     ObjectReference,
     PermanentError,
     Pod,
@@ -34,7 +32,6 @@ from berth_core import (
     offered_to_queues,
 )
 from berth_kube import (
-    KUEUE_LOCAL_QUEUES,
     PODS,
     QUEUES,
     InvalidObjectError,
@@ -51,7 +48,7 @@ from berth_operator.capabilities.queues.held_slots import SlotDecision
 from berth_operator.capabilities.queues.manifests import build_queue_ungating
 from berth_operator.capabilities.queues.places import QueuePod
 from berth_operator.capabilities.queues.registration import QUEUE_PATH, QueueRegistration
-from berth_operator.capabilities.queues.rule import QueueRule
+from berth_operator.capabilities.queues.rule import QueueRule, list_kueue
 from berth_operator.capabilities.queues.slot_reservations import (
     build_slot,
     may_be_slot,
@@ -109,10 +106,6 @@ _MAX_FAILURES: Final = 5
 _MILLI: Final = 1000
 
 _LOG = structlog.get_logger(__name__)
-
-
-class _Header(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
 
 
 class Queues(Capability):
@@ -211,20 +204,10 @@ class Queues(Capability):
             self._kueue_at = now
             self._registration.forget()
             try:
-                self.store.replace_kueue(self._list_kueue())
+                self.store.replace_kueue(list_kueue(self._client))
             except BerthError as error:  # the last list stays in force, or pods would wait while Kueue's API is broken
                 _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
         return bool(bodies) or self._is_watching or not self._is_clear
-
-    def _list_kueue(self) -> dict[str, str]:
-        """Return the namespaces in which Kueue has a LocalQueue, each with the name of one."""
-        for resource in KUEUE_LOCAL_QUEUES:
-            try:
-                local_queues = self._client.list(resource, type=_Header).items
-            except NotFoundError:
-                continue
-            return {local_queue.metadata.namespace: local_queue.metadata.name for local_queue in local_queues}
-        return {}
 
     def reviews(self) -> Mapping[str, Review]:
         return {QUEUE_PATH: review_for_queue}

@@ -1,19 +1,63 @@
 """The rules of queues for Reservations: those that name an unknown queue, and those that queues make for slots."""
 
+import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from berth_core import QUEUE_ANNOTATION, Reservation, ReservationReason, parse_timestamp, queue_of_slot
-from berth_kube import QUEUES, ForbiddenError, KubeClient, NotFoundError, Resource
+import msgspec
+
+from berth_core import (
+    QUEUE_ANNOTATION,
+    BerthError,
+    GatedQueue,
+    ObjectMeta,
+    Reservation,
+    ReservationReason,
+    choose_namespaces,
+    parse_timestamp,
+    queue_of_slot,
+)
+from berth_kube import KUEUE_LOCAL_QUEUES, NAMESPACES, QUEUES, ForbiddenError, KubeClient, NotFoundError, Resource
 from berth_operator.reservation.observation import Verdict
 from berth_operator.reservation.rules import Postponement, ReservationRule
 from berth_operator.schedulers import volcano
 
 _QUEUE_SECONDS: Final = 60.0
-"""How long after the creation of a Reservation its queue may be created."""
+"""How long after the creation of a Reservation its queue may still be created."""
+_LOOK_SECONDS: Final = 30.0
+"""Between two looks at which queues there are."""
 _NAMED: Final = 10
 """How many queues a message names."""
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """What is read of a namespace or a LocalQueue."""
+
+    metadata: ObjectMeta
+
+
+def list_kueue(client: KubeClient) -> dict[str, str]:
+    """Return the namespaces in which Kueue has a LocalQueue, each with one."""
+    for resource in KUEUE_LOCAL_QUEUES:
+        try:
+            local_queues = client.list(resource, type=_Header).items
+        except NotFoundError:
+            continue
+        return {local_queue.metadata.namespace: local_queue.metadata.name for local_queue in local_queues}
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Which queues there are."""
+
+    has_volcano: bool = False
+    queue_of: Mapping[str, str] = field(default_factory=dict)
+    """By namespace the queue of Berth that has it."""
 
 
 class QueueRule(ReservationRule):
@@ -21,6 +65,9 @@ class QueueRule(ReservationRule):
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
+        self._lock = threading.Lock()
+        self._looked_at = -_LOOK_SECONDS
+        self._known = _Known()
 
     def judge(self, reservation: Reservation, now: datetime) -> Verdict | Postponement | None:
         """Return a refusal if the cluster has queues and none has the name in `spec.queue`.
@@ -64,6 +111,48 @@ class QueueRule(ReservationRule):
     def is_patient(self, reservation: Reservation) -> bool:
         # A queue ends its slots itself as soon as its guarantee changes.
         return bool(queue_of_slot(reservation))
+
+    def counted_in(self, reservation: Reservation) -> str:
+        """Return which queue counts the places, of Volcano by the name in `spec.queue`, of Berth by the namespace.
+
+        Of Volcano's only what its own scheduler places; the rest as its extender is told.
+        """
+        name, namespace = reservation.spec.queue, reservation.metadata.namespace
+        if not name:
+            return ""
+        known = self._look()
+        own_queue = known.queue_of.get(namespace, "")
+        own_text = f'queue "{own_queue}" of Berth' if own_queue else "no queue of Berth"
+        return f"{self._in_volcano(reservation, known)}; {own_text} by the namespace {namespace}"
+
+    @staticmethod
+    def _in_volcano(reservation: Reservation, known: "_Known") -> str:
+        if not known.has_volcano:
+            return "no queue of Volcano, as the cluster has none"
+        schedulers = {volcano.scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
+        others = "" if schedulers == {volcano.NAME} else ", which counts other schedulers' pods with the extender only"
+        return f'queue "{reservation.spec.queue}" of Volcano by spec.queue{others}'
+
+    def _look(self) -> "_Known":
+        """Return which queues there are, as it was a moment ago."""
+        with self._lock:
+            if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+                self._looked_at = time.monotonic()
+                with suppress(BerthError):
+                    self._known = _Known(bool(self._names_of(volcano.QUEUES)), self._choose())
+            return self._known
+
+    def _choose(self) -> Mapping[str, str]:
+        """Return by namespace the queue of Berth that has it."""
+        try:
+            queues = [GatedQueue.read(body) for body in self._client.list(QUEUES).items]
+        except NotFoundError:
+            return {}
+        if not queues:
+            return {}
+        metas = (namespace.metadata for namespace in self._client.list(NAMESPACES, type=_Header).items)
+        labels_of = {meta.name: meta.labels for meta in metas}
+        return choose_namespaces(queues, labels_of, list_kueue(self._client), "").queue_of
 
     def placeholder_annotations(self, reservation: Reservation) -> Mapping[str, str]:
         # By this a scheduler with queues counts a placeholder in the queue of its Reservation.

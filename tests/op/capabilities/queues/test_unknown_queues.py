@@ -13,12 +13,13 @@ from berth_core.objects import OwnerReference
 from berth_core.queues import QUEUE_KIND
 from berth_core.reservations import Reservation, ReservationReason
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
-from berth_kube.resources import QUEUES, VOLCANO_QUEUES
+from berth_kube.resources import NAMESPACES, QUEUES, VOLCANO_QUEUES
 from berth_operator.capabilities.queues.rule import QueueRule
 from berth_operator.reservation.actions import Validate
 from berth_operator.reservation.decide import decide
 from berth_operator.reservation.observation import Observation
-from builders import as_api, queue
+from berth_operator.settings import OperatorSettings
+from builders import NOON, as_api, queue
 from handover_builders import PLACE_UID, place
 from operator_harness import OperatorHarness, harness
 
@@ -153,3 +154,26 @@ def test_a_slot_of_a_queue_waits_for_as_long_as_the_queue_asks_for_it(harness: O
     )
     assert rule.is_patient(of_queue)
     assert not rule.is_patient(place(queue="ml"))
+
+
+# --- which queue counts it
+
+
+def test_a_reservation_says_which_queues_count_it(harness: OperatorHarness) -> None:
+    api = harness.api
+    counted_in = lambda of=IN_ML: QueueRule(api.as_client()).counted_in(of)  # noqa: E731
+    assert counted_in() == ("no queue of Volcano, as the cluster has none; no queue of Berth by the namespace default")
+    api.put(VOLCANO_QUEUES, as_api(queue("ml")))
+    team = {"metadata": {"name": "team", "uid": "team"}, "spec": {"namespaceSelector": {"matchLabels": {"of": "us"}}}}
+    api.put(QUEUES, team)
+    api.put(NAMESPACES, {"metadata": {"name": "default", "uid": "ns", "labels": {"of": "us"}}})
+    by_extender = ", which counts other schedulers' pods with the extender only"
+    own = '; queue "team" of Berth by the namespace default'
+    assert counted_in() == f'queue "ml" of Volcano by spec.queue{by_extender}{own}'
+    assert counted_in(place(queue="ml", scheduler_name="volcano")) == f'queue "ml" of Volcano by spec.queue{own}'
+    assert counted_in(place()) == "", "it names none"
+
+
+def test_the_status_has_what_rules_say_of_queues() -> None:
+    seen = Observation(reservation=IN_ML, counted_in="queue q")
+    assert decide(seen, NOON, OperatorSettings()).status.counted_in == "queue q"
