@@ -9,7 +9,7 @@ from berth_operator import telemetry
 from berth_operator.capabilities.extender import logs
 from berth_operator.capabilities.extender.server import VolcanoExtender
 from berth_operator.capabilities.extender.settings import COMMAND, ExtenderSettings
-from berth_operator.capabilities.extender.verbs import Held, uncounted_by_queue
+from berth_operator.capabilities.extender.verbs import Held, JobWithoutPods, holds_for, uncounted_by_queue
 from berth_operator.runtime.capability import Capability, Kernel
 from berth_operator.runtime.loop_threads import LoopThread
 
@@ -39,6 +39,7 @@ class Extender(Capability):
                 awaits=self._awaits,
                 held_in=self._held_in,
                 has_waited=self._has_waited,
+                holds=self._holds_for,
             )
             if address
             else None
@@ -79,6 +80,10 @@ class Extender(Capability):
         return (
             self._enqueue_after is not None and moment is not None and self._clock.now() - moment > self._enqueue_after
         )
+
+    def _holds_for(self, job: JobWithoutPods) -> bool:
+        """Return whether places are held that the pods of a job may take once there are any."""
+        return holds_for(job, self._cache.reservations())
 
     def _held_in(self, queue: str) -> Held:
         """Return what is held in the name of a queue."""

@@ -16,10 +16,12 @@ from berth_operator.capabilities.extender.verbs import (
     HasSlot,
     HasWaited,
     HeldIn,
+    HoldsFor,
     Overuse,
     Victims,
     Vote,
     choose_victims,
+    for_none,
     judge_queue,
     never,
     vote_on_job,
@@ -45,12 +47,14 @@ class VolcanoExtender:
         awaits: Awaits,
         held_in: HeldIn,
         has_waited: HasWaited = never,
+        holds: HoldsFor = for_none,
     ) -> None:
         """`address` is a host and a port; `namespace` is that of the placeholders."""
         self._has_slot = has_slot
         self._awaits = awaits
         self._held_in = held_in
         self._has_waited = has_waited
+        self._holds = holds
         self._host, self._port = address
         self._namespace = namespace
         self._bodies = BodyReader()
@@ -105,7 +109,14 @@ class VolcanoExtender:
         """
         try:
             body = await self._bodies.read(request)
-            answer = vote_on_job(body, self._has_slot, self._awaits, self._namespace, has_waited=self._has_waited)
+            answer = vote_on_job(
+                body,
+                self._has_slot,
+                self._awaits,
+                self._namespace,
+                has_waited=self._has_waited,
+                holds=self._holds,
+            )
         except (BodyRefusedError, InputError):
             return self._reply(ENQUEUEABLE, "refused", Vote(ABSTAIN))
         return self._reply(ENQUEUEABLE, "permitted" if answer.status == PERMIT else "abstained", answer)

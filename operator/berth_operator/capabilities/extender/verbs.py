@@ -10,6 +10,7 @@ Volcano's scheduler sends three kinds of requests, and every replica gives the s
   name.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -23,9 +24,14 @@ from berth_core import (
     QUEUE_ANNOTATION,
     RESERVATION_LABEL,
     InputError,
+    OwnerReference,
     Pod,
     Quantities,
+    Reservation,
+    ReservationOwner,
     ResourceAmounts,
+    SlotState,
+    effective_requests,
     readable_requests,
     volcano_group_of,
 )
@@ -63,15 +69,59 @@ class _Candidates(msgspec.Struct, frozen=True):
     evictees: tuple[msgspec.Raw, ...] = ()
 
 
+class _GroupMeta(msgspec.Struct, frozen=True, rename="camel"):
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class _GroupSpec(msgspec.Struct, frozen=True, rename="camel"):
+    min_resources: dict[str, str] | None = None
+
+
+class _Group(_GroupMeta, frozen=True, rename="camel"):
+    """The read part of a PodGroup; some versions of Volcano write its metadata without a name of their own."""
+
+    metadata: _GroupMeta | None = None
+    spec: _GroupSpec = _GroupSpec()
+
+
 class _Job(msgspec.Struct, frozen=True, rename="pascal"):
     """The part of a job that is read."""
 
+    namespace: str = ""
     min_available: int = 0
     """How many of its pods must run together."""
     tasks: Mapping[str, _Task] | None = None
     """All its tasks by uid; Go encodes an empty map that was never made as null."""
     creation_timestamp: str | None = None
     """When its PodGroup was created."""
+    pod_group: _Group | None = None
+
+    @property
+    def without_pods(self) -> "JobWithoutPods":
+        """Return what is known of a job before it has pods."""
+        group = self.pod_group or _Group()
+        meta = group.metadata or group
+        return JobWithoutPods(
+            namespace=self.namespace,
+            pods=max(1, self.min_available),
+            requests=group.spec.min_resources or {},
+            annotations=meta.annotations or {},
+            owners=meta.owner_references or (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobWithoutPods:
+    """What a PodGroup says of a job whose pods come once it is let in."""
+
+    namespace: str
+    pods: int
+    """How many must run together."""
+    requests: Quantities
+    """What these request together; empty if the group does not say."""
+    annotations: Mapping[str, str]
+    owners: tuple[OwnerReference, ...]
 
 
 class _JobRequest(msgspec.Struct, frozen=True):
@@ -138,6 +188,60 @@ HasWaited = Callable[[str], bool]
 """Returns whether a job with this creation time has waited so long that it is let in without pods."""
 
 
+HoldsFor = Callable[[JobWithoutPods], bool]
+"""Whether places are held that the pods of a job may take once there are any."""
+
+
+def for_none(_job: JobWithoutPods) -> bool:
+    """Hold no place for a job without pods."""
+    return False
+
+
+def holds_for(job: JobWithoutPods, reservations: Iterable[Reservation]) -> bool:
+    """Return whether one of these Reservations holds as many places as a job needs to start.
+
+    Its owners must name what controls the job's PodGroup, or annotations that the group has.
+    """
+    return any(
+        reservation.is_live
+        and reservation.metadata.namespace == job.namespace
+        and any(_is_for(owner, job) for owner in reservation.spec.owners)
+        and _holds_enough(reservation, job)
+        for reservation in reservations
+    )
+
+
+def _is_for(owner: ReservationOwner, job: JobWithoutPods) -> bool:
+    if owner.annotations and owner.annotations.items() <= job.annotations.items():
+        return True
+    wanted = owner.object
+    if wanted is None or wanted.namespace not in {"", job.namespace}:
+        return False
+    return any(
+        reference.controller
+        and (
+            wanted.uid == reference.uid
+            if wanted.uid
+            else (wanted.kind, wanted.name) == (reference.kind, reference.name)
+        )
+        for reference in job.owners
+    )
+
+
+def _holds_enough(reservation: Reservation, job: JobWithoutPods) -> bool:
+    """Return whether the held slots are as many as the pods of a job, and have what these request together."""
+    by_task = Counter(slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD)
+    if by_task.total() < job.pods:
+        return False
+    specs = {task.name: task.template.spec for task in reservation.spec.tasks}
+    try:
+        held = ResourceAmounts.total(effective_requests(specs[task]).times(count) for task, count in by_task.items())
+        asked = ResourceAmounts.from_quantities({name: job.requests[name] for name in held if name in job.requests})
+    except (InputError, KeyError):
+        return False
+    return asked.fits_within(held)
+
+
 def never(_created: str) -> bool:
     return False
 
@@ -165,7 +269,13 @@ def choose_victims(body: bytes, namespace: str) -> Victims:
 
 
 def vote_on_job(
-    body: bytes, has_slot: HasSlot, awaits: Awaits, namespace: str, *, has_waited: HasWaited = never
+    body: bytes,
+    has_slot: HasSlot,
+    awaits: Awaits,
+    namespace: str,
+    *,
+    has_waited: HasWaited = never,
+    holds: HoldsFor = for_none,
 ) -> Vote:
     """Return the vote on a job that waits to be let in; raises InputError.
 
@@ -174,14 +284,20 @@ def vote_on_job(
     slot, since anyone could set it. Placeholders of the namespace that await capacity are let in, too: a fence keeps it
     for them, and Berth limits how much they await. A job without pods is let in once it has waited: its controller
     creates pods only then, and only for pods can places be held.
+    It is let in if held slots suffice for it to start: their capacity is there and kept for them alone. A gang with too
+    few of them needs more than is held, and how much more may come in is for Volcano's other plugins to say. The label
+    alone is no slot: anyone could set it. Placeholders of the namespace that await capacity are let in, too: a fence
+    keeps it for them, and Berth limits how much they await. A job without pods is let in where places are held
+    that its pods may take, and once it has waited: only then are there pods that places can be held for.
     """
     try:
         job = decode_json(body, _JobRequest).job or _Job()
     except msgspec.DecodeError as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
     tasks = job.tasks or {}
-    if not tasks and job.creation_timestamp and has_waited(job.creation_timestamp):
-        return Vote(PERMIT)
+    if not tasks:
+        created = job.creation_timestamp
+        return Vote(PERMIT if holds(job.without_pods) or (created and has_waited(created)) else ABSTAIN)
     pods = [task.pod for task in tasks.values() if task.pod is not None]
     if pods and all(_is_placeholder(pod, namespace) and awaits(_reservation_of(pod)) for pod in pods):
         return Vote(PERMIT)

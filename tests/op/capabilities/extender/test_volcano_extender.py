@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 import msgspec
@@ -16,7 +16,17 @@ from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL, QUEUE_ANNOTATION, RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.pod_groups import GROUP_NAME_ANNOTATION
-from berth_core.reservations import Capacity, ObjectReference, ReservationStatus, Slot, SlotState
+from berth_core.reservations import (
+    Capacity,
+    ObjectReference,
+    Reservation,
+    ReservationOwner,
+    ReservationPhase,
+    ReservationState,
+    ReservationStatus,
+    Slot,
+    SlotState,
+)
 from berth_core.resources import ResourceAmounts
 from berth_operator.capabilities.extender.act import Extender
 from berth_operator.capabilities.extender.server import ENQUEUEABLE, OVERUSED, VERBS, VolcanoExtender
@@ -24,6 +34,7 @@ from berth_operator.capabilities.extender.settings import ExtenderSettings
 from berth_operator.capabilities.extender.verbs import (
     Held,
     choose_victims,
+    holds_for,
     judge_queue,
     uncounted_by_queue,
     vote_on_job,
@@ -34,7 +45,7 @@ from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.events import EventRecorder
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings
-from builders import NOON, FakeClock, pod, reservation
+from builders import NOON, FakeClock, pod, reservation, task
 from capability_kernels import build_kernel
 
 OURS = "berth-system"
@@ -196,6 +207,76 @@ VOTES: dict[str, tuple[bytes, int]] = {
 @pytest.mark.parametrize(("body", "want"), VOTES.values(), ids=VOTES.keys())
 def test_a_job_is_let_in_if_held_slots_suffice_for_it(body: bytes, want: int) -> None:
     assert vote_on_job(body, has_slot, awaits, OURS).status == want
+
+
+# --- jobs whose pods come once they are let in
+
+JOB: Final = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "uid": "uid-train"}
+BY_NAME: Final = ObjectReference(kind="Job", name="train")
+IN_WINDOW: Final = {"volcano.sh/reserveable": "true"}
+
+
+def kept_out(
+    *,
+    pods: int = 2,
+    namespace: str = "default",
+    requests: dict[str, str] | None = None,
+    inline: bool = False,
+    **meta: Any,  # noqa: ANN401 - fields of the metadata
+) -> bytes:
+    """A job without pods as Volcano sends it; some versions write the metadata of its PodGroup inline."""
+    meta = {"name": "train-pg", "annotations": None, "ownerReferences": [{**JOB, "controller": True}], **meta}
+    group = {**(meta if inline else {"metadata": meta}), "spec": {"minMember": pods, "minResources": requests}}
+    of_job = {"Name": "train", "Namespace": namespace, "MinAvailable": pods, "Tasks": {}, "PodGroup": group}
+    return msgspec.json.encode({"job": of_job})
+
+
+def holding(
+    count: int, *, owner: ReservationOwner | None = None, phase: ReservationPhase = ReservationPhase.AVAILABLE
+) -> Reservation:
+    """A Reservation with so many held slots of 1 cpu, and one that is not held yet."""
+    slots = [Slot(task="web", index=index, state=SlotState.HELD, node="node-a") for index in range(count)]
+    slots.append(Slot(task="web", index=count, state=SlotState.PENDING))
+    return reservation(
+        tasks=[task(replicas=count + 1, cpu="1")],
+        owners=[owner or ReservationOwner(object=BY_NAME)],
+        status=ReservationStatus(slots=tuple(slots), state=ReservationState(phase=phase)),
+    )
+
+
+KEPT_OUT: dict[str, tuple[bytes, Reservation, bool]] = {
+    "as many places as it needs are held for it": (kept_out(), holding(2), True),
+    "the same as other versions write it": (kept_out(inline=True), holding(2), True),
+    "fewer are": (kept_out(pods=3), holding(2), False),
+    "they are for another": (
+        kept_out(),
+        holding(2, owner=ReservationOwner(object=ObjectReference(kind="Job", name="other"))),
+        False,
+    ),
+    "they are for one of its name that is gone": (
+        kept_out(),
+        holding(2, owner=ReservationOwner(object=ObjectReference(kind="Job", name="train", uid="uid-before"))),
+        False,
+    ),
+    "they are of another namespace": (kept_out(namespace="ml"), holding(2), False),
+    "its pods request as much": (kept_out(requests={"cpu": "2", "pods": "2"}), holding(2), True),
+    "its pods request more": (kept_out(requests={"cpu": "2500m"}), holding(2), False),
+    "it may take places of a window": (
+        kept_out(annotations=IN_WINDOW),
+        holding(2, owner=ReservationOwner(annotations=IN_WINDOW)),
+        True,
+    ),
+    "it does not say that it may": (kept_out(), holding(2, owner=ReservationOwner(annotations=IN_WINDOW)), False),
+    "what held them is over": (kept_out(), holding(2, phase=ReservationPhase.FAILED), False),
+}
+
+
+@pytest.mark.parametrize(("body", "kept", "want"), KEPT_OUT.values(), ids=KEPT_OUT)
+def test_a_job_without_pods_is_let_in_where_places_are_held_for_it(
+    body: bytes, kept: Reservation, *, want: bool
+) -> None:
+    vote = vote_on_job(body, has_slot, awaits, OURS, holds=lambda job: holds_for(job, [kept]))
+    assert vote.status == int(want)
 
 
 @pytest.mark.asyncio
