@@ -30,6 +30,7 @@ from builders import NOON, pod, task
 from handover_builders import (
     DEADLINE,
     PROVEN,
+    UNSCHEDULABLE,
     decide_now,
     guard,
     note,
@@ -39,6 +40,7 @@ from handover_builders import (
     placeholder,
     slot,
     told,
+    with_condition,
 )
 
 PART: Final = task("web", cpu="2", memory="2Gi", replicas=10)
@@ -174,6 +176,43 @@ def test_one_that_is_still_ending_keeps_the_gate_on() -> None:
     going = owner_pod(cpu="8", given=FOUR)
     seen = observe(reservation, ending, placeholder(4), going, guards={"node-a": guard()}, probe=PROVEN)
     assert decide_now(seen).actions == ()
+
+
+def test_a_pod_that_waited_before_gets_several_as_well() -> None:
+    reservation = shared(*parts_on(node_a=5), part=FIVE)
+    holders = [placeholder(index) for index in range(5)]
+    waited = with_condition(owner_pod(cpu="8", gates=(), labels={"app": "web"}), UNSCHEDULABLE)
+    (assign,) = decide_now(observe(reservation, *holders, waiting=(waited,), searched=True, probe=PROVEN)).actions
+    assert isinstance(assign, AssignSlot)
+    assert assign.assignment.slots == FOUR.slots
+    going = with_condition(owner_pod(cpu="8", gates=(), given=FOUR), UNSCHEDULABLE)
+    guarded = {"node-a": guard()}
+    two_left = decide_now(observe(reservation, *holders[2:], going, guards=guarded, probe=PROVEN))
+    assert [told(action) for action in two_left.actions] == [
+        ("DeletePlaceholder", "place-web-2"),
+        ("DeletePlaceholder", "place-web-3"),
+    ]
+    gone = decide_now(observe(reservation, holders[4], going, guards=guarded, probe=PROVEN))
+    assert [told(action) for action in gone.actions] == [("Nominate", "web-0")]
+
+
+def test_a_pod_that_found_another_place_leaves_its_slots_held() -> None:
+    reservation = shared(*parts_on(node_a=5), part=FIVE, state=SlotState.HANDING_OVER)
+    holders = [placeholder(index) for index in range(5)]
+    elsewhere = owner_pod(cpu="8", gates=(), given=FOUR, node="node-z", started=True)
+    decision = decide_now(observe(reservation, *holders, elsewhere, probe=PROVEN))
+    assert [one.state for one in decision.status.slots] == [SlotState.HELD] * 5
+    assert [told(action) for action in decision.actions] == [("Release", "web-0")]
+
+
+def test_a_hand_over_that_comes_to_nothing_loses_all_its_slots_once() -> None:
+    reservation = shared(*parts_on(node_a=5), part=FIVE, state=SlotState.HANDING_OVER)
+    tried = with_condition(owner_pod(cpu="8", gates=(), given=FOUR), UNSCHEDULABLE)
+    ages = {"uid-web-0": OperatorSettings().handover.timeout_seconds}
+    seen = observe(reservation, placeholder(4), tried, guards={"node-a": guard()}, stage_ages=ages, probe=PROVEN)
+    decision = decide_now(seen)
+    assert [one.state for one in decision.status.slots] == [SlotState.LOST] * 4 + [SlotState.HELD]
+    assert [told(action) for action in decision.actions] == [("Release", "web-0"), ("SurveyNode", "node-a")]
 
 
 def test_a_pod_that_runs_has_taken_all_its_slots() -> None:
