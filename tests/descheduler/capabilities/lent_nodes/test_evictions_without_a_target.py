@@ -128,6 +128,19 @@ def test_a_place_that_is_never_held_keeps_no_pod_once_the_node_is_due() -> None:
     assert reasons[1] == {("Removed", "")}
 
 
+def test_no_plan_is_made_that_would_only_fail_again() -> None:
+    cluster = lent_cluster(usual_cpu="7", preemptable=False)
+    cluster.hold = lambda _reservation: None
+    outcomes = []
+    for minutes in (0, 1, 3):
+        planner = with_settings(PLANNER, now=SystemClock().now() + timedelta(minutes=minutes))
+        outcomes.append(run(cluster, settings=impatient("reserve_seconds"), planner=planner))
+    assert set(states(outcomes[0]).values()) == {("Failed", "ReservationTimeout")}
+    assert outcomes[1].verdict is Verdict.NOTHING_TO_MOVE
+    assert states(outcomes[2]) == states(outcomes[0]), "after two periods they are tried once more"
+    assert evicted(cluster) == []
+
+
 @pytest.mark.parametrize("kind", ["lent-closed", "lent-open", "pods"])
 def test_no_pod_of_a_tenant_is_believed_to_be_a_fence(kind: str) -> None:
     cluster = lent_cluster(usual_cpu="7")
