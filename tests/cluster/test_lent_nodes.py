@@ -16,7 +16,6 @@ from berth_core import POLICY_API_VERSION, POLICY_KIND, BerthError, DeschedulerP
 from berth_core.labels import REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.objects import Pod
 from berth_core.revocable_zones import LentFence, ZoneCondition, ZoneReason, says_preemptable
-from berth_descheduler.capabilities.lent_nodes.own_runs import policy_name
 from berth_kube import Informer, Store, WatchItem
 from berth_kube.errors import Call
 from berth_kube.resources import (
@@ -287,7 +286,7 @@ def test_a_zone_empties_its_node_without_a_policy_one_pod_in_each_period(
         eventually("events on the zone say what was done", lambda: ended_runs(stage, zone), seconds=LONG_SECONDS)
     assert fewest >= 1, "one at a time"
     plans = stage.client.list(MIGRATION_PLANS, type=MigrationPlan).items
-    own = [plan for plan in plans if plan.spec.policy == policy_name(zone)]
+    own = [plan for plan in plans if plan.spec.policy == f"revocablezone-{zone}"]
     assert sum(plan.status.achieved.landed_on_target for plan in own if plan.status.achieved) == 2
     for plan in own:
         delete_if_there(stage.client, MIGRATION_PLANS, plan.metadata.name)
