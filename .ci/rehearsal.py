@@ -380,7 +380,7 @@ def steps(helm: Callable[[], Path]) -> list[Step]:
 
 
 def find_sandbox_helm() -> Path:
-    from berth_sandbox.builds import find_helm  # noqa: PLC0415 - as in use_chart
+    from berth_sandbox.binaries import find_helm  # noqa: PLC0415 - as in use_chart
 
     return Path(find_helm(lambda line: print(line, file=sys.stderr)))
 

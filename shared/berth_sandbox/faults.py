@@ -26,7 +26,7 @@ import yaml
 from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
-from berth_sandbox.components import write_kubeconfig
+from berth_sandbox.configuration import write_kubeconfig
 from berth_sandbox.ports import LOOPBACK
 from berth_service.certificates import KeyPair, key_to_pem, make_authority, sign_server, to_pem
 

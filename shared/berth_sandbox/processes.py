@@ -1,21 +1,16 @@
-"""The processes of one sandbox: start, look-up, signals, readiness and end, also after their starter died."""
+"""The processes of one sandbox: start, look-up, signals and end, also after their starter died."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import urllib3
-
-from berth_sandbox import certificates
-from berth_sandbox.components import Component, health_url
-from berth_sandbox.errors import ComponentError
-from berth_sandbox.folders import SandboxFolder, remove_folder
-from berth_sandbox.ports import Ports
+from berth_sandbox.components import Component
+from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.real_nodes.cgroups import SandboxCgroups
 
 _GONE_WITHIN_SECONDS: Final = 10.0
@@ -207,88 +202,3 @@ def _reap(pid: int) -> bool:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
         return False
-
-
-# --- readiness -------------------------------------------------------------------------------------------------------
-# Bounded waits until components are ready.
-
-_READINESS_POLL_SECONDS: Final = 0.03
-_REQUEST_TIMEOUT: Final = urllib3.Timeout(connect=1.0, read=5.0)
-_OK: Final = 200
-
-
-def wait_until_ready(components: Iterable[Component], folder: SandboxFolder, ports: Ports, *, deadline: float) -> None:
-    """Wait until all components are ready; raises `ComponentError` after an exit or timeout."""
-    authority = str(folder.certificate(certificates.AUTHORITY))
-    with urllib3.PoolManager(ca_certs=authority, retries=False, timeout=_REQUEST_TIMEOUT) as pool:
-        for component in components:
-            url = health_url(component, ports)
-            wait_for(
-                lambda url=url: _is_healthy(pool, url),  # type: ignore[misc]
-                component=component,
-                folder=folder,
-                deadline=deadline,
-            )
-
-
-def wait_for(condition: Callable[[], bool], *, component: str, folder: SandboxFolder, deadline: float) -> None:
-    """Wait for a condition that a component brings about; raises `ComponentError` if it ends or is too late."""
-    while not condition():
-        if not is_present(component, folder):
-            raise ComponentError(_describe("ended at its start", component, folder))
-        if time.monotonic() > deadline:
-            raise ComponentError(_describe("was not ready in time", component, folder))
-        time.sleep(_READINESS_POLL_SECONDS)
-
-
-def _is_healthy(pool: urllib3.PoolManager, url: str) -> bool:
-    try:
-        return pool.request("GET", url).status == _OK
-    except urllib3.exceptions.HTTPError:
-        return False
-
-
-def _describe(event: str, component: str, folder: SandboxFolder) -> str:
-    """Return an event of a component for people, with the end of its log."""
-    tail = read_log_tail(component, folder)
-    return f"{component} {event}; the end of {folder.log(component)}:\n{tail}"
-
-
-# --- watchdog --------------------------------------------------------------------------------------------------------
-# Clean-up after the starter of a sandbox died without stopping it. Run as a program with a folder and a pipe as its
-# input, whose other end only the starter holds: the pipe ends when the starter does, whatever ended it.
-
-_DISMISSED: Final = b"dismissed"
-_EXIT_WITHIN_SECONDS: Final = 10.0
-
-
-class Watchdog:
-    """The starter's end of the pipe."""
-
-    def __init__(self, folder: SandboxFolder) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-m", __name__, str(folder.root)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def dismiss(self, *, keep: bool) -> None:
-        """End the watchdog; with `keep` the sandbox outlives its starter."""
-        try:
-            self._process.communicate(_DISMISSED if keep else b"", timeout=_EXIT_WITHIN_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
-def watch(folder: SandboxFolder) -> None:
-    """Wait until the starter dismisses the watchdog or dies; clean up what a dead starter left."""
-    if sys.stdin.buffer.read() != _DISMISSED:
-        end_all(folder)
-        remove_folder(folder.root)
-
-
-if __name__ == "__main__":
-    watch(SandboxFolder(Path(sys.argv[1])))

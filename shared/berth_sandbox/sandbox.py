@@ -1,24 +1,17 @@
 """The handle of a running sandbox: start, find, use, disturb, stop."""
 
-import datetime as dt
-import fcntl
-import os
-import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-import msgspec
 from msgspec import structs
 
 from berth_core import DEFAULT_NAMESPACE, Node
-from berth_core.decoding import decode_json
 from berth_kube import (
     NAMESPACES,
     NO_RETRIES,
@@ -26,262 +19,25 @@ from berth_kube import (
     AlreadyExistsError,
     ClientSettings,
     KubeClient,
-    KubeError,
-    connect,
 )
 from berth_sandbox import bootstrap, processes
+from berth_sandbox.binaries import find_binaries
 from berth_sandbox.bootstrap import NodeShape, create_node, node_names, remove_leases
-from berth_sandbox.builds import MANIFESTS_FOLDER, find_binaries
-from berth_sandbox.certificates import KWOK
-from berth_sandbox.components import (
-    SERVICES,
-    VOLCANO_COMPONENTS,
-    Binaries,
-    Component,
-    ComponentPlace,
-    build_command,
-    build_token_kubeconfig,
-    context_name,
-    write_configuration,
-    write_kubeconfig,
-)
-from berth_sandbox.errors import SandboxError, SandboxNameError
-from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder, temporary_folder
-from berth_sandbox.ports import PortReservation, Ports, free_port
-from berth_sandbox.real_nodes.cgroups import SandboxCgroups
+from berth_sandbox.components import SERVICES, Binaries, Component
+from berth_sandbox.configuration import build_token_kubeconfig, context_name, write_kubeconfig
+from berth_sandbox.errors import SandboxError
+from berth_sandbox.folder_claims import claim_folder
+from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder
+from berth_sandbox.health import SandboxHealth, count_nodes, usable_nodes
+from berth_sandbox.ports import Ports, free_port
+from berth_sandbox.readiness import wait_for, wait_until_ready
 from berth_sandbox.real_nodes.images import NodeImages, build_images
 from berth_sandbox.real_nodes.nodes import NodeProgram, RealNodes, process_name
 from berth_sandbox.real_nodes.requirements import require_folder, require_real_nodes
+from berth_sandbox.records import SandboxRecord, read_record, write_record
 from berth_sandbox.settings import SandboxSettings
-
-# --- record ----------------------------------------------------------------------------------------------------------
-# The record of a sandbox, by which another process can find, use and stop it.
-
-
-class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of one sandbox; `started` is RFC 3339."""
-
-    settings: SandboxSettings
-    ports: Ports
-    binaries: dict[str, str]
-    started: str
-
-    def place(self, folder: SandboxFolder) -> ComponentPlace:
-        binaries = {name: Path(path) for name, path in self.binaries.items()}
-        return ComponentPlace(binaries, folder, self.ports, self.settings.real_nodes)
-
-    def real_nodes(self, folder: SandboxFolder) -> RealNodes:
-        return RealNodes(folder, self.ports, context_name(self.settings.name), self.settings.real_nodes)
-
-
-def write_record(folder: SandboxFolder, record: SandboxRecord) -> None:
-    folder.record.write_bytes(msgspec.json.encode(record))
-
-
-def read_record(folder: SandboxFolder) -> SandboxRecord:
-    """Return the record; raises `SandboxNameError` if it is missing or unreadable."""
-    try:
-        return decode_json(folder.record.read_bytes(), SandboxRecord)
-    except (OSError, msgspec.MsgspecError) as error:
-        name = folder.root.name
-        raise SandboxNameError(f"no sandbox {name!r} is up; `berth sandbox up --name {name}` starts one") from error
-
-
-# --- health ----------------------------------------------------------------------------------------------------------
-
-_CONTROLLERS_TAINT: Final = "node.kubernetes.io/"
-"""Prefix of the taints that node controllers set and remove."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxHealth:
-    """Live and expected components, and the nodes; `components` maps each live one to its pid."""
-
-    components: dict[Component, int]
-    expected: frozenset[Component]
-    node_programs: dict[str, int]
-    """The live processes of real nodes and their pids."""
-    expected_node_programs: frozenset[str]
-    nodes: int
-    ready_nodes: int
-
-    @property
-    def complete(self) -> bool:
-        """Return whether every component and every program of a real node is alive."""
-        return self.expected <= self.components.keys() and self.expected_node_programs <= self.node_programs.keys()
-
-
-def _count_nodes(client: KubeClient) -> tuple[int, int]:
-    """Return the numbers of nodes and of usable ones, 0 for an unreachable server."""
-    try:
-        nodes = client.list(NODES, type=Node).items
-    except KubeError:
-        return 0, 0
-    return len(nodes), sum(_is_usable(node) for node in nodes)
-
-
-def _usable_nodes(client: KubeClient) -> set[str]:
-    """Return the names of the nodes that pods can be scheduled to."""
-    return {node.metadata.name for node in client.list(NODES, type=Node).items if _is_usable(node)}
-
-
-def _is_usable(node: Node) -> bool:
-    """Return whether a node is ready and without node controllers' taints."""
-    ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
-    return ready and not any(taint.key.startswith(_CONTROLLERS_TAINT) for taint in node.spec.taints)
-
-
-# --- claims ----------------------------------------------------------------------------------------------------------
-# Claim of a sandbox's folder: two starts under one name never share it.
-
-
-@contextmanager
-def claim_folder(name: str | None) -> Iterator[SandboxFolder]:
-    """Yield an empty folder for a new sandbox, locked while it is filled.
-
-    A dead sandbox's files in it are removed. Raises `SandboxNameError` if the name is taken.
-    """
-    if name is None:
-        folder = SandboxFolder(temporary_folder())
-        folder.make()
-        yield folder
-        return
-    folder = SandboxFolder(named_folder(name))
-    lock = _lock_folder(folder.root, name)
-    try:
-        live = processes.find_live(folder)
-        if live:
-            raise SandboxNameError(
-                f"the sandbox {name!r} is already up; use it, or stop it with `berth sandbox down --name {name}`"
-            )
-        SandboxCgroups(folder.root).remove()
-        _empty(folder.root)
-        folder.make()
-        yield folder
-    finally:
-        os.close(lock)
-
-
-def _lock_folder(root: Path, name: str) -> int:
-    """Create and lock the folder, again if a process that stops the sandbox removes it meanwhile."""
-    while True:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            descriptor = os.open(root, os.O_RDONLY)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_ino == root.stat().st_ino:
-                return descriptor
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise SandboxNameError(f"the sandbox {name!r} is just being started by another process") from error
-        except FileNotFoundError:
-            pass
-        os.close(descriptor)
-
-
-def _empty(root: Path) -> None:
-    """Remove a folder's contents, not the folder."""
-    for entry in root.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-
-
-# --- startup ---------------------------------------------------------------------------------------------------------
-# The order in which a sandbox comes up, from empty folder to ready control plane.
-
-Progress = Callable[[str], None]
-"""Takes one line of progress for the user."""
-
-_FIRST = (Component.ETCD, Component.API_SERVER)
-
-
-def bring_up(folder: SandboxFolder, binaries: Binaries, settings: SandboxSettings, progress: Progress) -> SandboxRecord:
-    """Start all components, install Berth and return the record once all components are ready."""
-    from berth_sandbox.key_files import write_certificates  # noqa: PLC0415 - needs what an extra brings
-
-    deadline = time.monotonic() + settings.timeout_seconds
-    now = dt.datetime.now(dt.UTC)
-    reservation = PortReservation.make()
-    try:
-        record = SandboxRecord(
-            settings=settings,
-            ports=reservation.ports,
-            binaries={name: str(path) for name, path in binaries.items()},
-            started=now.isoformat(timespec="seconds"),
-        )
-        write_certificates(folder, now=now)
-        write_configuration(folder, reservation.ports, settings)
-        write_record(folder, record)
-        _start_control_plane(record.place(folder), settings, deadline, progress)
-    finally:
-        reservation.release()
-    return record
-
-
-def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadline: float, progress: Progress) -> None:
-    """Start the API server first, then the rest, and install Berth meanwhile."""
-    progress("starting etcd and kube-apiserver")
-    start_components(_FIRST, place)
-    processes.wait_until_ready(_FIRST, place.folder, place.ports, deadline=deadline)
-    later = {*_FIRST, *VOLCANO_COMPONENTS, *SERVICES}
-    second = tuple(component for component in expected_components(settings) if component not in later)
-    progress("starting " + ", ".join(second))
-    start_components(second, place)
-    with connect_as_admin(place.folder) as client:
-        bootstrap.restrict_kubelets(client, KWOK.user)
-        bootstrap.install_berth(client)
-    processes.wait_until_ready(second, place.folder, place.ports, deadline=deadline)
-    with connect_as_admin(place.folder, ClientSettings(retries=NO_RETRIES)) as prober:
-        processes.wait_for(
-            lambda: bootstrap.is_installed(prober),
-            component=Component.CONTROLLER_MANAGER,
-            folder=place.folder,
-            deadline=deadline,
-        )
-    if settings.volcano:
-        _start_volcano(place, deadline, progress)
-
-
-def _start_volcano(place: ComponentPlace, deadline: float, progress: Progress) -> None:
-    """Start Volcano once its CRDs are served: otherwise its scheduler waits whole seconds for its queues."""
-    progress("starting " + ", ".join(VOLCANO_COMPONENTS))
-    manifests = place.binaries[Component.VOLCANO_SCHEDULER.binary].parent / MANIFESTS_FOLDER
-    with connect_as_admin(place.folder, ClientSettings(retries=NO_RETRIES)) as client:
-        defined = bootstrap.install_definitions(client, manifests)
-        processes.wait_for(
-            lambda: bootstrap.are_served(client, defined),
-            component=Component.API_SERVER,
-            folder=place.folder,
-            deadline=deadline,
-        )
-    start_components(VOLCANO_COMPONENTS, place)
-    processes.wait_until_ready(VOLCANO_COMPONENTS, place.folder, place.ports, deadline=deadline)
-
-
-def expected_components(settings: SandboxSettings) -> tuple[Component, ...]:
-    """Return the components that a sandbox of these settings has."""
-    asked_for = dict.fromkeys(VOLCANO_COMPONENTS, settings.volcano) | {
-        Component.SECOND_SCHEDULER: settings.second_scheduler,
-        **dict.fromkeys(SERVICES, settings.services),
-    }
-    return tuple(component for component in Component if asked_for.get(component, True))
-
-
-def connect_as_admin(folder: SandboxFolder, settings: ClientSettings | None = None) -> KubeClient:
-    """Return a client with all rights."""
-    return connect(kubeconfig=str(folder.kubeconfig), user_agent="berth-sandbox", settings=settings)
-
-
-def start_components(components: Iterable[Component], place: ComponentPlace) -> None:
-    """Start components without waiting for them."""
-    for component in components:
-        processes.spawn(component, build_command(component, place), place.folder)
-
+from berth_sandbox.startup import Progress, bring_up, connect_as_admin, expected_components, start_components
+from berth_sandbox.watchdog import Watchdog
 
 DEFAULT_NAME: Final = "default"
 EXAMPLE_NAMESPACE: Final = "ml"
@@ -300,7 +56,7 @@ class Sandbox:
     `detach` it stays up until any process calls `stop`.
     """
 
-    def __init__(self, folder: SandboxFolder, record: SandboxRecord, watchdog: processes.Watchdog | None) -> None:
+    def __init__(self, folder: SandboxFolder, record: SandboxRecord, watchdog: Watchdog | None) -> None:
         self._folder = folder
         self._record = record
         self._watchdog = watchdog
@@ -328,7 +84,7 @@ class Sandbox:
         )
         images = build_images(progress) if settings.real_nodes else None
         with claim_folder(settings.name) as folder:
-            watchdog = processes.Watchdog(folder)
+            watchdog = Watchdog(folder)
             try:
                 if settings.real_nodes:
                     require_folder(folder.root)
@@ -463,13 +219,13 @@ class Sandbox:
         with self.connect() as client:
             with suppress(AlreadyExistsError):
                 client.create(NAMESPACES, {"metadata": {"name": EXAMPLE_NAMESPACE}})
-            processes.wait_for(
+            wait_for(
                 lambda: bootstrap.takes_pods(client, EXAMPLE_NAMESPACE),
                 component=Component.CONTROLLER_MANAGER,
                 folder=self._folder,
                 deadline=deadline,
             )
-        processes.wait_until_ready(SERVICES, self._folder, ports, deadline=deadline)
+        wait_until_ready(SERVICES, self._folder, ports, deadline=deadline)
 
     def add_services(self, progress: Progress = _say_nothing) -> bool:
         """Start Berth's services unless both live; return whether that was needed.
@@ -494,8 +250,8 @@ class Sandbox:
             node_names_present = [node.metadata.name for node in client.list(NODES, type=Node).items]
             names = node_names(prefix, sum(name.startswith(prefix) for name in node_names_present), count)
             list(pool.map(lambda name: create_node(client, name, shape), names))
-            processes.wait_for(
-                lambda: set(names) <= _usable_nodes(client),
+            wait_for(
+                lambda: set(names) <= usable_nodes(client),
                 component=Component.KWOK,
                 folder=self._folder,
                 deadline=time.monotonic() + self.settings.timeout_seconds,
@@ -510,8 +266,8 @@ class Sandbox:
         nodes.start(self._record.place(self._folder).binaries, images, deadline=deadline)
         with self.connect() as client:
             for node in nodes.names:
-                processes.wait_for(
-                    lambda node=node: node in _usable_nodes(client),  # type: ignore[misc]
+                wait_for(
+                    lambda node=node: node in usable_nodes(client),  # type: ignore[misc]
                     component=process_name(node, NodeProgram.KUBELET),
                     folder=self._folder,
                     deadline=deadline,
@@ -528,7 +284,7 @@ class Sandbox:
         nodes, ready = 0, 0
         if Component.API_SERVER in live:
             with connect_as_admin(self._folder, ClientSettings(retries=NO_RETRIES)) as client:
-                nodes, ready = _count_nodes(client)
+                nodes, ready = count_nodes(client)
         expected = frozenset(expected_components(self.settings))
         return SandboxHealth(
             components=live,
@@ -566,10 +322,10 @@ class Sandbox:
                 remove_leases(client)
         start_components((to_restart,), self._record.place(self._folder))
         deadline = time.monotonic() + self.settings.timeout_seconds
-        processes.wait_until_ready((to_restart,), self._folder, self.ports, deadline=deadline)
+        wait_until_ready((to_restart,), self._folder, self.ports, deadline=deadline)
 
 
-def _clean_up(folder: SandboxFolder, watchdog: processes.Watchdog | None) -> None:
+def _clean_up(folder: SandboxFolder, watchdog: Watchdog | None) -> None:
     """End all components and remove the folder; after Ctrl-C the watchdog does the rest."""
     processes.end_all(folder)
     remove_folder(folder.root)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from berth_core import InputError, parse_quantity
-from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, control_plane
+from berth_sandbox.go_modules import DEFAULT_KUBERNETES, control_plane
 
 KUBERNETES_VARIABLE: Final = "BERTH_SANDBOX_KUBERNETES"
 MOST_REAL_NODES: Final = 100

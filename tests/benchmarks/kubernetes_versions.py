@@ -24,7 +24,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from berth_core.reservations import ReservationPhase
-from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, OTHER_KUBERNETES, control_plane
+from berth_sandbox.go_modules import DEFAULT_KUBERNETES, OTHER_KUBERNETES, control_plane
 from berth_sandbox.settings import KUBERNETES_VARIABLE
 from contention import SLOTS, play_contention
 from demo_runs import DEMOS, LARGE, run_demo

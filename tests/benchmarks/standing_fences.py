@@ -53,7 +53,8 @@ from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS
 from berth_kube.taints import put_taint, remove_taint
 from berth_kube.watching import Changed, Removed
 from berth_operator.reservation.manifests import FenceKind
-from berth_sandbox.components import SECOND_SCHEDULER_NAME, Component
+from berth_sandbox.components import Component
+from berth_sandbox.configuration import SECOND_SCHEDULER_NAME
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace

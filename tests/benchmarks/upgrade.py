@@ -29,7 +29,7 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, NAMESPACES
-from berth_sandbox.builds import find_helm
+from berth_sandbox.binaries import find_helm
 from berth_sandbox.ports import free_port
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import SandboxSettings

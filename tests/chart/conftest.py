@@ -23,8 +23,8 @@ from berth_kube.resources import (
     RESERVATIONS,
     SERVICE_ACCOUNTS,
 )
+from berth_sandbox.binaries import find_helm
 from berth_sandbox.bootstrap import BERTH_ACCOUNTS, TRIES_REPLACEMENTS, build_admission_policies
-from berth_sandbox.builds import find_helm
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import Helm, served

@@ -15,7 +15,7 @@ if __name__ == "__main__":  # as pytest has it
     _tests = Path(__file__).resolve().parents[1]
     sys.path[:0] = [str(_tests), str(_tests / "support")]
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_sandbox.builds import find_helm
+from berth_sandbox.binaries import find_helm
 from chart.charted import Helm, Manifest, is_hook
 from conventions.generate_copies import KUSTOMIZE_BASE
 

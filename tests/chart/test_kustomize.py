@@ -11,8 +11,8 @@ import yaml
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient
 from berth_kube.resources import NAMESPACES
+from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.bootstrap import read_rules
-from berth_sandbox.builds import find_kubectl
 from chart.charted import Helm, Manifest, apply_strictly, container, find, shown
 from chart.kustomize_base import RENDERED, base_text, objects_of_base
 from cluster_objects import is_gone

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from berth_kube.resources import DAEMON_SETS
-from berth_sandbox.components import SECOND_SCHEDULER_NAME
+from berth_sandbox.configuration import SECOND_SCHEDULER_NAME
 from berth_sandbox.sandbox import Sandbox
 from contended_nodes import (
     AWAITING,

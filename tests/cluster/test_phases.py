@@ -13,7 +13,7 @@ from berth_core.labels import QUEUE_ANNOTATION
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
 from berth_kube.errors import InvalidObjectError
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
-from berth_sandbox.builds import find_kubectl
+from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_reservation, make_priority_class, told_reasons
 from reservation_stage import WHOLE_NODE, Stage

@@ -10,7 +10,7 @@ import pytest
 
 from berth_core import QUEUE_API_VERSION, QUEUE_GATE, QUEUE_KIND, Pod
 from berth_kube.resources import NAMESPACES, PODS, QUEUES
-from berth_sandbox.builds import find_kubectl
+from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import is_gone, make_namespace, pod_template
 from reservation_stage import delete_all, delete_if_there

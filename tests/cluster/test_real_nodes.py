@@ -31,7 +31,7 @@ from berth_kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from berth_sandbox.builds import find_binaries
+from berth_sandbox.binaries import find_binaries
 from berth_sandbox.components import Component
 from berth_sandbox.errors import ComponentError
 from berth_sandbox.folders import SandboxFolder

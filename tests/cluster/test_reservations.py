@@ -19,7 +19,7 @@ from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import KubeError
 from berth_kube.resources import JOBS, MUTATING_WEBHOOKS, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS
-from berth_sandbox.builds import find_kubectl
+from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import is_gone, make_priority_class, overbooked_nodes, pods
 from reservation_stage import Stage, is_gated

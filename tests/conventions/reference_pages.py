@@ -42,7 +42,7 @@ from berth_operator.cli import main as operator
 from berth_operator.metrics import REGISTRY
 from berth_operator.reservation.conditions import OWNER_DIFFERS, TEMPLATE_DIFFERS, ConditionReason
 from berth_sandbox.invariants import Invariant
-from berth_sandbox.invariants.state import BOUND_SECONDS
+from berth_sandbox.invariants.violations import BOUND_SECONDS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DESCHEDULER_PAGE: Final = ROOT / "descheduler" / "docs" / "reference.md"

@@ -339,8 +339,8 @@ IMPORTED_WHERE_USED: Final = {
     ("berth_descheduler.cli.ui", "prometheus_client"),
     ("berth_descheduler.planner.solver.highs", "highspy"),
     ("berth_sandbox.real_nodes.nodes", "berth_sandbox.key_files"),
-    ("berth_sandbox.sandbox", "berth_sandbox.key_files"),
     ("berth_service.traces", "berth_service.spans"),
+    ("berth_sandbox.startup", "berth_sandbox.key_files"),
 }
 """Imports within functions of what an extra brings. Either the function finds out first whether it is there, or only
 what has asked for the extra calls it."""

@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from berth_sandbox.go_toolchain import VOLCANO
+from berth_sandbox.go_modules import VOLCANO
 
 _COMMAND = """#!/bin/sh
 exec {python} -I -S {script} "$@"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from berth_sandbox import builds
-from berth_sandbox.builds import find_binaries, find_helm, find_kubectl
+from berth_sandbox.binaries import find_binaries, find_helm, find_kubectl, is_control_plane_built
 from berth_sandbox.components import VOLCANO_COMPONENTS
 from berth_sandbox.errors import SandboxUnavailableError
-from berth_sandbox.go_toolchain import ETCD, KUBERNETES, VOLCANO, control_plane
+from berth_sandbox.go_modules import ETCD, KUBERNETES, VOLCANO, control_plane
 from sandbox.fake_go import FakeGo
 from waiting import eventually
 
@@ -83,17 +83,17 @@ def test_progress_is_rarer_in_a_pipe(use_go: UseGo, monkeypatch: pytest.MonkeyPa
 
 def test_whether_the_control_plane_must_be_built_is_known_before(use_go: UseGo, tmp_path: Path) -> None:
     use_go()
-    assert not builds.is_control_plane_built({})
+    assert not is_control_plane_built({})
     binaries = find_binaries(say_nothing, {})
-    assert builds.is_control_plane_built({})
+    assert is_control_plane_built({})
     binaries["kwok"].unlink()
-    assert not builds.is_control_plane_built({})
+    assert not is_control_plane_built({})
     given = tmp_path / "given"
     given.mkdir()
     program = given / "kwok"
     program.write_text("")
     program.chmod(0o755)
-    assert builds.is_control_plane_built({"KUBEBUILDER_ASSETS": str(given)})
+    assert is_control_plane_built({"KUBEBUILDER_ASSETS": str(given)})
 
 
 def test_a_build_that_fails_says_gos_last_words_and_leaves_no_program(use_go: UseGo) -> None:
@@ -125,7 +125,7 @@ def test_what_a_killed_build_left_does_no_harm(use_go: UseGo) -> None:
 
 def test_a_build_that_is_interrupted_ends_go_and_leaves_nothing(use_go: UseGo, tmp_path: Path) -> None:
     go = use_go(waits_for=tmp_path / "never")
-    code = "from berth_sandbox import builds, go_toolchain; builds.build_programs(go_toolchain.ETCD, lambda _: None)"
+    code = "from berth_sandbox import builds, go_modules; builds.build_programs(go_modules.ETCD, lambda _: None)"
     building = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
         eventually("it builds", lambda: go.calls("build"), seconds=120)

@@ -10,7 +10,8 @@ import pytest
 
 from berth_sandbox.components import Component
 from berth_sandbox.folders import SandboxFolder
-from berth_sandbox.sandbox import Sandbox, SandboxRecord
+from berth_sandbox.records import SandboxRecord
+from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from cluster_reports import note_operator, pytest_runtest_makereport
 from waiting import soon

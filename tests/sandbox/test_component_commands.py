@@ -7,24 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from berth_sandbox.builds import find_binaries
+from berth_sandbox.binaries import find_binaries
 from berth_sandbox.certificates import CLIENTS
-from berth_sandbox.components import (
-    CONTEXT_PREFIX,
-    SERVICES,
-    VOLCANO_COMPONENTS,
-    Component,
-    ComponentPlace,
-    build_command,
-    build_scheduler_config,
-    health_url,
-    write_configuration,
-)
+from berth_sandbox.components import SERVICES, VOLCANO_COMPONENTS, Component, ComponentPlace, build_command, health_url
+from berth_sandbox.configuration import CONTEXT_PREFIX, build_scheduler_config, write_configuration
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.key_files import write_certificates
 from berth_sandbox.ports import Ports
-from berth_sandbox.sandbox import expected_components
 from berth_sandbox.settings import Pace, SandboxSettings, ScoringStrategy
+from berth_sandbox.startup import expected_components
 
 PORTS = Ports(
     etcd=2001,

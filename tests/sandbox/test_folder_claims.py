@@ -7,9 +7,11 @@ import pytest
 from berth_core.errors import InputError
 from berth_sandbox.components import Component
 from berth_sandbox.errors import SandboxNameError
+from berth_sandbox.folder_claims import claim_folder
 from berth_sandbox.folders import cache_folder, named_folder, remove_folder, state_folder
 from berth_sandbox.processes import read_command_line
-from berth_sandbox.sandbox import Sandbox, claim_folder, read_record
+from berth_sandbox.records import read_record
+from berth_sandbox.sandbox import Sandbox
 from waiting import soon
 
 

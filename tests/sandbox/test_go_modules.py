@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from berth_sandbox.go_toolchain import (
+from berth_sandbox.go_modules import (
     ETCD,
     HELM,
     KUBECTL,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, OTHER_KUBERNETES
+from berth_sandbox.go_modules import DEFAULT_KUBERNETES, OTHER_KUBERNETES
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = sorted((*OTHER_KUBERNETES, DEFAULT_KUBERNETES))

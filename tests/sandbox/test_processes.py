@@ -11,6 +11,7 @@ import pytest
 from berth_sandbox import processes
 from berth_sandbox.components import Component
 from berth_sandbox.folders import SandboxFolder
+from berth_sandbox.readiness import wait_for
 from waiting import soon
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -88,7 +89,7 @@ def test_a_component_that_is_just_starting_has_not_ended(
     start(folder, Component.ETCD)
     seeming_new(monkeypatch)
     answers = iter([False, False, True])
-    processes.wait_for(lambda: next(answers), component=Component.ETCD, folder=folder, deadline=time.monotonic() + 600)
+    wait_for(lambda: next(answers), component=Component.ETCD, folder=folder, deadline=time.monotonic() + 600)
 
 
 def test_what_a_component_wrote_is_kept_to_its_end(folder: SandboxFolder) -> None:

@@ -23,11 +23,12 @@ from berth_descheduler.cli.sandbox import sandbox as sandbox_commands
 from berth_kube.client import connect
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import NAMESPACES, NODES, RESERVATIONS
-from berth_sandbox.builds import find_binaries
+from berth_sandbox.binaries import find_binaries
 from berth_sandbox.components import Component
 from berth_sandbox.errors import ComponentError, SandboxNameError
-from berth_sandbox.sandbox import Sandbox, expected_components
+from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
+from berth_sandbox.startup import expected_components
 from control_planes import control_plane
 from sandbox.live_pods import SOON
 from waiting import eventually

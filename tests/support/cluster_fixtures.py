@@ -20,7 +20,7 @@ from berth_kube.resources import (
     REVOCABLE_ZONES,
     Resource,
 )
-from berth_sandbox.builds import find_binaries
+from berth_sandbox.binaries import find_binaries
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.real_nodes.requirements import refusal_of_machine
 from berth_sandbox.sandbox import Sandbox

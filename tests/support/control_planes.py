@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from berth_sandbox.components import CONTEXT_PREFIX
+from berth_sandbox.configuration import CONTEXT_PREFIX
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 

@@ -9,7 +9,8 @@ from typing import Final
 
 import yaml
 
-from berth_sandbox.components import Component, build_command, build_scheduler_config
+from berth_sandbox.components import Component, build_command
+from berth_sandbox.configuration import build_scheduler_config
 from berth_sandbox.faults import FaultProxy, LateWatch
 from berth_sandbox.ports import LOOPBACK, free_port
 from berth_sandbox.sandbox import Sandbox

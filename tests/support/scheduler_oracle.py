@@ -19,7 +19,8 @@ import yaml
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.resources import PODS
-from berth_sandbox.components import SECOND_SCHEDULER_NAME, Component
+from berth_sandbox.components import Component
+from berth_sandbox.configuration import SECOND_SCHEDULER_NAME
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.sandbox import Sandbox
 

@@ -45,7 +45,7 @@ from berth_descheduler.report import (
 )
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube import connect
-from berth_sandbox.builds import CONTROL_PLANE_CPU_MINUTES, is_control_plane_built
+from berth_sandbox.binaries import CONTROL_PLANE_CPU_MINUTES, is_control_plane_built
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.folders import cache_folder
 from berth_sandbox.sandbox import EXAMPLE_NAMESPACE, Sandbox

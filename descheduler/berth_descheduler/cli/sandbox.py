@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from berth_descheduler.options import Output, output_option, write_described
 from berth_sandbox.bootstrap import BERTH_ACCOUNTS
-from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, OTHER_KUBERNETES
+from berth_sandbox.go_modules import DEFAULT_KUBERNETES, OTHER_KUBERNETES
 from berth_sandbox.real_nodes.images import APP_IMAGE
 from berth_sandbox.sandbox import DEFAULT_NAME, Sandbox
 from berth_sandbox.settings import KUBERNETES_VARIABLE, Pace, SandboxSettings, ScoringStrategy

@@ -33,7 +33,8 @@ from berth_core import (
     readable_quantities,
     untolerated_taint,
 )
-from berth_sandbox.invariants.state import ClusterState, Invariant, Violation
+from berth_sandbox.invariants.state import ClusterState
+from berth_sandbox.invariants.violations import Invariant, Violation
 
 _OPEN_PHASES = {ReservationPhase.PENDING, ReservationPhase.WAITING}
 _ON_OFFER = {SlotState.HELD, SlotState.HANDING_OVER}

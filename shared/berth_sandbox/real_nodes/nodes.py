@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from berth_sandbox import certificates, processes
-from berth_sandbox.components import build_client_kubeconfig, write_kubeconfig
+from berth_sandbox.configuration import build_client_kubeconfig, write_kubeconfig
 from berth_sandbox.errors import SandboxError
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import Ports
+from berth_sandbox.readiness import wait_for
 from berth_sandbox.real_nodes import configuration, namespaces
 from berth_sandbox.real_nodes.cgroups import SandboxCgroups
 from berth_sandbox.real_nodes.images import NodeImages
@@ -257,7 +258,7 @@ class RealNodes:
         )
 
     def _wait(self, name: str, condition: Callable[[], bool], deadline: float) -> None:
-        processes.wait_for(condition, component=name, folder=self.folder, deadline=deadline)
+        wait_for(condition, component=name, folder=self.folder, deadline=deadline)
 
 
 def process_name(node: str, program: NodeProgram) -> str:
