@@ -19,7 +19,7 @@ from berth_core.names import (
     REPLACEMENT_TRIAL,
     WEBHOOK_SECRET,
 )
-from berth_descheduler.api.server import rest_settings
+from berth_descheduler.api.options import rest_settings
 from berth_descheduler.cli.doctor import doctor_command
 from berth_descheduler.migration.replacement_trial.bounds import why_binding_lets_through, why_policy_lets_through
 from berth_descheduler.options.policy import CARRIED_OUT, PLANNED, cycle_settings, settings_to_serve
