@@ -71,7 +71,7 @@ class ApiContext:
         return subject
 
     def name_secret(self, idempotency_key: str | None) -> bytes:
-        """Return what the name of a plan with a key depends on; raises `ProblemError` while it is not there."""
+        """Return the secret behind the name of a plan with a key; raises `ProblemError` while it cannot be read."""
         return read_name_secret(self.settings.key) if idempotency_key else b""
 
     async def hidden_queues(self, request: Request) -> frozenset[SnapshotKind]:
@@ -91,17 +91,17 @@ class ApiContext:
 
 
 @contextmanager
-def naming(field: str, name: str, what: str) -> Iterator[None]:
-    """Turn `NotFoundError` of the block into a problem that names the field."""
+def naming(field: str, name: str, kind: str) -> Iterator[None]:
+    """Turn a `NotFoundError` of the block into a problem that names the field."""
     try:
         yield
     except NotFoundError as error:
-        raise no_such(field, name, what) from error
+        raise no_such(field, name, kind) from error
 
 
-def no_such(field: str, name: str, what: str) -> ProblemError:
-    unknown_name = fault(field, name, f"the name of a {what} that exists")
-    return ProblemError(ProblemKind.NOT_FOUND, f"there is no {what} {name}", faults=[unknown_name])
+def no_such(field: str, name: str, kind: str) -> ProblemError:
+    unknown_name = fault(field, name, f"the name of a {kind} that exists")
+    return ProblemError(ProblemKind.NOT_FOUND, f"there is no {kind} {name}", faults=[unknown_name])
 
 
 def answer_with(

@@ -40,9 +40,9 @@ def _rights_of_paths() -> Mapping[tuple[str, str], tuple[str, Resource]]:
 
 
 def needed_right(method: str, path: str) -> Access | None:
-    """Return the right that a request needs whatever else it says, None for a path that is none."""
-    if (of_path := _rights_of_paths().get((method, path))) is not None:
-        verb, resource = of_path
+    """Return the right that a request needs whatever else it says, None for an unknown path."""
+    if (right := _rights_of_paths().get((method, path))) is not None:
+        verb, resource = right
         return Access(verb, resource)
     match = _PLAN.fullmatch(path)
     plan_verb = None if match is None else _OF_PLANS.get((method, match[2] or ""))

@@ -89,8 +89,10 @@ def describe(app: FastAPI) -> dict[str, Any]:
     )
     components = description.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
-    _, ours = msgspec.json.schema_components((*answered_documents(), Problem), ref_template=f"{_SCHEMAS}{{name}}")
-    schemas |= ours
+    _, document_schemas = msgspec.json.schema_components(
+        (*answered_documents(), Problem), ref_template=f"{_SCHEMAS}{{name}}"
+    )
+    schemas |= document_schemas
     components["securitySchemes"] = {
         "bearer": {
             "type": "http",

@@ -241,7 +241,7 @@ def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: date
 
 
 def _why_not_run(known: ParsedPolicy | None, plan: MigrationPlan) -> str:
-    """Return why nothing can be made of a plan of a policy, or of one that people asked for, else ""."""
+    """Return why nothing can come of a plan of a policy or of one that people asked for, "" if something can."""
     policy_name = plan.spec.policy
     try:
         if asked_by_people(plan) is not None:

@@ -63,7 +63,7 @@ from berth_kube import (
 
 T = TypeVar("T")
 
-_LONGEST_CENTURY: Final = timedelta(hours=100_000)
+_LONGEST_DURATION: Final = timedelta(hours=100_000)
 _COUNTS: Final = {
     "maxMoves": (1, 1000),
     "maxMovesPerNode": (1, None),
@@ -239,7 +239,7 @@ def _read_duration(path: str, text: str, *, least: timedelta | None = None) -> t
     if (
         (least is None and duration <= timedelta(0))
         or (least is not None and duration < least)
-        or duration > _LONGEST_CENTURY
+        or duration > _LONGEST_DURATION
     ):
         raise InputError(path, text, expected)
     return duration
@@ -256,7 +256,7 @@ def _within(place: str, read: Callable[[], T]) -> T:
 # --- decoding --------------------------------------------------------------------------------------------------------
 # The reading of a DeschedulerPolicy from a file: fields that there are not, and values of the wrong kind.
 
-_PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_PLACE: Final = re.compile(r"^(?P<expectation>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _MISSING: Final = re.compile(r"^Object missing required field `(?P<field>[^`]+)`$")
 _ENUM: Final = re.compile(r"^Invalid enum value '(?P<value>.*)'$")
 _KIND: Final = re.compile(r"^Expected `(?P<wanted>[^`]+)`, got `(?P<found>[^`]+)`$")
@@ -305,7 +305,7 @@ def unknown_fields(kind: msgspec.inspect.Type, raw: object, path: str) -> Iterat
 def _as_input_error(raw: Mapping[str, Any], message: str) -> InputError:
     """Return msgspec's error in our words: the field, its value, and what would be right."""
     match = _PLACE.match(message)
-    expectation, path = (match["what"], match["path"] or "") if match else (message, "")
+    expectation, path = (match["expectation"], match["path"] or "") if match else (message, "")
     if missing := _MISSING.match(expectation):
         field = f"{path}.{missing['field']}".lstrip(".")
         return InputError(field, None, "a value", said="missing")

@@ -134,7 +134,7 @@ class _ProfileReader:
         return ProfilePlugins(plugins, tuple(self._warnings()))
 
     def _unknown_names(self) -> Iterator[InputError]:
-        """Yield what is wrong if there are not all plugins, in one sentence."""
+        """Yield one error that names all plugins that are not installed."""
         named_plugins = [
             _EnabledPlugin(plugin_name, f"{config.place}.name") for plugin_name, config in self._configs.items()
         ]
@@ -169,10 +169,7 @@ class _ProfileReader:
         return tuple(Enabled(use.name, self._as_kind(use, kind, offers)) for use in self._uses[kind])
 
     def _as_kind(self, use: _EnabledPlugin, kind: PluginKind, offers: Callable[[object], TypeGuard[P]]) -> P:
-        """Return a plugin that can be enabled where it is.
-
-        Raises `InputError` for one that cannot.
-        """
+        """Return a plugin that can be enabled where it is; raises `InputError` for one that cannot."""
         plugin = self._make(use)
         if offers(plugin):
             return plugin
@@ -181,10 +178,7 @@ class _ProfileReader:
         raise InputError(use.place, use.name, f"a plugin with {methods}, which this one of {origin} has not")
 
     def _make(self, use: _EnabledPlugin) -> object:
-        """Return a plugin with its arguments.
-
-        One that is enabled in several places is one object.
-        """
+        """Return a plugin with its arguments; a plugin that is enabled in several places is one object."""
         if use.name not in self._made:
             config = self._configs.get(use.name, _Config({}))
             try:

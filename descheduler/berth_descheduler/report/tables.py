@@ -145,7 +145,7 @@ def _fragmentation_table(plan: Plan) -> Table:
 
 
 def moves_table(plan: Plan, max_moves: int = _LISTED_MOVES) -> Table:
-    """Return the moves in the order of their waves, which are named where moves wait for others, at most so many."""
+    """Return at most `max_moves` moves by their waves, which are named where moves wait for others."""
     moves, ways = plan.moves, plan.ways or [MoveWay()] * len(plan.moves)
     table = Table(title=PlannedMove.count_all(moves), title_justify="left", title_style="bold")
     if plan.has_order:

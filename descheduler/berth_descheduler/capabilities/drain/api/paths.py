@@ -61,7 +61,7 @@ def add_paths(router: APIRouter, api: ApiContext) -> None:
 
 
 def _require_nodes(client: KubeClient, names: list[str], *, cordoned: bool) -> None:
-    """Raise `ProblemError` for nodes that are not there, or that still take pods."""
+    """Raise `ProblemError` for nodes that do not exist or, where they have to be cordoned, are not."""
     faults: dict[str, FieldFault] = {}
     for index, name in enumerate(names):
         with naming(f"body.nodes[{index}]", name, "node"):
