@@ -16,7 +16,7 @@ apiserver's `pkg/endpoints/filters/warning.go`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EvictionVerdict:
     """Whether an eviction passes, and why."""
 
     passes: bool
@@ -26,11 +26,11 @@ class Verdict:
     """The label of the metric; "" counts nothing."""
 
 
-NOT_OURS: Final = Verdict(passes=True, result="")
-REPLACED: Final = Verdict(passes=True, result="replaced")
+NOT_OURS: Final = EvictionVerdict(passes=True, result="")
+REPLACED: Final = EvictionVerdict(passes=True, result="replaced")
 
 
-def answer_verdict(request: AdmissionRequest, verdict: Verdict, *, until: datetime | None = None) -> Answer:
+def answer_verdict(request: AdmissionRequest, verdict: EvictionVerdict, *, until: datetime | None = None) -> Answer:
     """Return the answer with a verdict, and count it; `until` is the time at which an eviction that waits will pass.
 
     A refusal is a 429, as that of a PodDisruptionBudget is, after which `kubectl drain` tries again.

@@ -58,7 +58,7 @@ from berth_kube import (
 from berth_operator import telemetry
 from berth_operator.admission.reviews import AdmissionRequest, Answer, allow
 from berth_operator.capabilities.evictions import logs, metrics
-from berth_operator.capabilities.evictions.answers import NOT_OURS, REPLACED, Verdict, answer_verdict
+from berth_operator.capabilities.evictions.answers import NOT_OURS, REPLACED, EvictionVerdict, answer_verdict
 from berth_operator.capabilities.evictions.manifests import build_eviction_webhooks
 from berth_operator.capabilities.evictions.replacements import asks_for_replacement, may_go
 from berth_operator.capabilities.evictions.settings import EvictionSettings
@@ -94,7 +94,7 @@ _COMPONENT: Final = "berth-operator"
 _LOG = structlog.get_logger(__name__)
 
 
-class Progress(Enum):
+class MoveProgress(Enum):
     """How far the move of a pod has come."""
 
     NEW = auto()
@@ -116,7 +116,7 @@ class PendingEviction:
     last_asked: float
     uid: str = ""
     """Uid of the pod, "" until it was read."""
-    progress: Progress = Progress.NEW
+    progress: MoveProgress = MoveProgress.NEW
     reason: str = "it is being looked at"
     """What it waits for, or why it passes; messages quote it."""
 
@@ -126,7 +126,7 @@ class PendingEviction:
 
     @property
     def is_out(self) -> bool:
-        return self.progress is Progress.OUT
+        return self.progress is MoveProgress.OUT
 
 
 class EvictionMoves:
@@ -154,17 +154,17 @@ class EvictionMoves:
             return allow(request.uid)
         pending = self._note(request)
         if pending is None:
-            return answer_verdict(request, Verdict(passes=True, reason="too many evictions wait"))
+            return answer_verdict(request, EvictionVerdict(passes=True, reason="too many evictions wait"))
         verdict = await self._judge_in_time(pending, by_namespace=by_namespace)
         for _ in range(round(_PATIENCE_SECONDS / _POLL_SECONDS)):
-            if verdict.passes or pending.progress is not Progress.NEW:
+            if verdict.passes or pending.progress is not MoveProgress.NEW:
                 break
             await asyncio.sleep(_POLL_SECONDS)
-        if not verdict.passes and pending.progress is Progress.PASSES:
-            verdict = Verdict(passes=True, reason=pending.reason)
+        if not verdict.passes and pending.progress is MoveProgress.PASSES:
+            verdict = EvictionVerdict(passes=True, reason=pending.reason)
         return answer_verdict(request, verdict, until=self._deadline_of(pending))
 
-    async def _judge_in_time(self, pending: PendingEviction, *, by_namespace: bool) -> Verdict:
+    async def _judge_in_time(self, pending: PendingEviction, *, by_namespace: bool) -> EvictionVerdict:
         if (late_verdict := self._late_verdict(pending)) is not None:
             return late_verdict
         judge = partial(self._judge, pending, by_namespace=by_namespace)
@@ -176,8 +176,8 @@ class EvictionMoves:
             return NOT_OURS
         except (BerthError, TimeoutError) as error:
             if by_namespace or pending.uid:
-                return Verdict(passes=False, reason=f"the API server did not say more of it in time: {error}")
-            return Verdict(passes=True, reason="whether it asks for a replacement could not be read")
+                return EvictionVerdict(passes=False, reason=f"the API server did not say more of it in time: {error}")
+            return EvictionVerdict(passes=True, reason="whether it asks for a replacement could not be read")
 
     def _note(self, request: AdmissionRequest) -> PendingEviction | None:
         """Return the pending eviction that the request repeats or begins, None if there are too many."""
@@ -199,18 +199,18 @@ class EvictionMoves:
             if self._pending.get(pending.key) is pending:
                 del self._pending[pending.key]
 
-    def _late_verdict(self, pending: PendingEviction) -> Verdict | None:
+    def _late_verdict(self, pending: PendingEviction) -> EvictionVerdict | None:
         """Return the verdict on an eviction whose deadline has passed, None before that."""
         seconds = self._own.deadline_seconds
         if self._clock.monotonic() - pending.since < seconds:
             return None
-        return Verdict(passes=True, reason=f"no other pod was available within {seconds:g} s: {pending.reason}")
+        return EvictionVerdict(passes=True, reason=f"no other pod was available within {seconds:g} s: {pending.reason}")
 
     def _deadline_of(self, pending: PendingEviction) -> datetime:
         seconds_left = pending.since + self._own.deadline_seconds - self._clock.monotonic()
         return self._clock.now() + timedelta(seconds=max(0.0, seconds_left))
 
-    def _judge(self, pending: PendingEviction, *, by_namespace: bool) -> Verdict:
+    def _judge(self, pending: PendingEviction, *, by_namespace: bool) -> EvictionVerdict:
         """Return the verdict by the pod as it is now, and wake the thread that moves it; raises `BerthError`."""
         raw_pod = self._hurried.get(PODS, pending.name, namespace=pending.namespace)
         if not asks_for_replacement(raw_pod, by_namespace=by_namespace):
@@ -219,17 +219,17 @@ class EvictionMoves:
         with self._lock:
             if pending.uid != raw_pod["metadata"]["uid"]:
                 if pending.uid:  # another pod has the name by now
-                    pending.since, pending.progress = pending.last_asked, Progress.NEW
+                    pending.since, pending.progress = pending.last_asked, MoveProgress.NEW
                 pending.uid = raw_pod["metadata"]["uid"]
             if is_out(raw_pod):
-                pending.progress, pending.reason = Progress.OUT, "its replacement is not available yet"
+                pending.progress, pending.reason = MoveProgress.OUT, "its replacement is not available yet"
                 self._share_deadline(pending, raw_pod)
-            elif pending.progress is Progress.OUT:
-                pending.progress, pending.reason = Progress.NEW, "it was given back to its ReplicaSet"
+            elif pending.progress is MoveProgress.OUT:
+                pending.progress, pending.reason = MoveProgress.NEW, "it was given back to its ReplicaSet"
         self._wake.set()
-        if pending.progress is Progress.OUT and self._is_replaced(self._hurried, raw_pod):
+        if pending.progress is MoveProgress.OUT and self._is_replaced(self._hurried, raw_pod):
             return REPLACED
-        return Verdict(passes=False, reason=pending.reason)
+        return EvictionVerdict(passes=False, reason=pending.reason)
 
     def _share_deadline(self, pending: PendingEviction, raw_pod: Mapping[str, Any]) -> None:
         """Take over the deadline that another replica or an earlier process has noted on the pod, if it is earlier.
@@ -331,12 +331,12 @@ class EvictionMoves:
         late_seconds, idle_seconds = now - pending.since - self._own.deadline_seconds, now - pending.last_asked
         if (
             not pending.uid
-            or pending.progress is Progress.PASSES
-            or (pending.progress is Progress.NEW and late_seconds >= 0)
+            or pending.progress is MoveProgress.PASSES
+            or (pending.progress is MoveProgress.NEW and late_seconds >= 0)
         ):
             if idle_seconds > (_FORGET_SECONDS if late_seconds >= 0 else _REASK_SECONDS):
                 self._forget(pending)
-        elif pending.progress is Progress.OUT:
+        elif pending.progress is MoveProgress.OUT:
             if late_seconds >= _LEFT_SECONDS:
                 self._give_back(pending)
             elif idle_seconds >= _ABSENT_SECONDS:
@@ -359,7 +359,7 @@ class EvictionMoves:
             self._forget(pending)
             return
         if is_out(raw_pod):
-            pending.progress = Progress.OUT
+            pending.progress = MoveProgress.OUT
             return
         around = self._eligibility.look(raw_pod)
         if reason := why_not_surge(raw_pod, around):
@@ -371,11 +371,11 @@ class EvictionMoves:
         note = Note(source=raw_pod["spec"].get("nodeName") or "", until=until, requester=pending.requester)
         relabel(self._client, raw_pod, build_release(raw_pod, around, note))
         self._eligibility.note_release(pending.namespace)
-        pending.progress, pending.reason = Progress.OUT, "its replacement is not available yet"
+        pending.progress, pending.reason = MoveProgress.OUT, "its replacement is not available yet"
         self._report(pending, "LetGoForEviction", f"{pending.requester} evicts it; it serves until a replacement does")
 
     def _let_pass(self, pending: PendingEviction, reason: str) -> None:
-        pending.reason, pending.progress = reason, Progress.PASSES
+        pending.reason, pending.progress = reason, MoveProgress.PASSES
 
     def _finish(self, pending: PendingEviction) -> None:
         """Evict a replaced pod whose requester has not come back; raises `BerthError`."""
@@ -384,7 +384,7 @@ class EvictionMoves:
         if metadata["uid"] != pending.uid or metadata.get("deletionTimestamp"):
             self._forget(pending)
         elif not is_out(raw_pod):
-            pending.progress = Progress.NEW
+            pending.progress = MoveProgress.NEW
         elif self._is_replaced(self._client, raw_pod):
             asked_before = pending.last_asked
             self._client.evict(

@@ -30,7 +30,7 @@ class Costs(Protocol):
 
 
 @dataclass(slots=True)
-class Admission:
+class QueueAdmission:
     """Which pods are admitted, and which could never be."""
 
     admits: list[QueuePod] = field(default_factory=list)
@@ -53,12 +53,12 @@ class _Head:
 
 def admit(
     waiting: Sequence[QueuePod], queue_of: Mapping[str, str], room: QueueRoom, costs: Costs, limit: int
-) -> Admission:
+) -> QueueAdmission:
     """Return the pods to admit now, no more than `limit`; `room` shrinks with each.
 
     `queue_of` has the name of the queue by namespace.
     """
-    admission = Admission()
+    admission = QueueAdmission()
     lines = {
         queue: _Line(queue, pods, room, costs, admission, limit) for queue, pods in _by_queue(waiting, queue_of).items()
     }
@@ -103,7 +103,7 @@ class _Line:
     """The waiting pods of a queue, in the order in which they are admitted."""
 
     def __init__(
-        self, queue: str, pods: Sequence[QueuePod], room: QueueRoom, costs: Costs, admission: Admission, limit: int
+        self, queue: str, pods: Sequence[QueuePod], room: QueueRoom, costs: Costs, admission: QueueAdmission, limit: int
     ) -> None:
         self._queue = queue
         self._limit = limit

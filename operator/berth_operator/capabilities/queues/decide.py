@@ -19,7 +19,7 @@ from berth_core import (
     uncovered,
 )
 from berth_operator.capabilities.queues.admission import admit
-from berth_operator.capabilities.queues.guarantees import AcceptedQueues, accept_queues
+from berth_operator.capabilities.queues.guarantees import CountedQueues, accept_queues
 from berth_operator.capabilities.queues.held_slots import SlotDecision, decide_slots
 from berth_operator.capabilities.queues.places import QueuePlaces, QueuePod, Sum
 from berth_operator.capabilities.queues.slot_reservations import QueueSlots, read_slots
@@ -112,7 +112,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
     )
 
 
-def _read_slots(view: QueueView, accepted: AcceptedQueues, choice: NamespaceChoice) -> dict[str, QueueSlots]:
+def _read_slots(view: QueueView, accepted: CountedQueues, choice: NamespaceChoice) -> dict[str, QueueSlots]:
     """Return the slots of the queues that hold any, or still have some from before, by name of the queue."""
     uids_with_slots = {queue_of_slot(reservation) for reservation in view.reservations}
     slots_by_queue = {}

@@ -18,7 +18,7 @@ _NOTHING: Final = ResourceAmounts.empty()
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptedQueues:
+class CountedQueues:
     """The queues in amounts, without the guarantees that do not count, and by name of the queue why these do not."""
 
     queues: tuple[Queue, ...]
@@ -29,7 +29,7 @@ class AcceptedQueues:
         return {queue.name: queue.guarantee for queue in self.queues}
 
 
-def accept_queues(queues: Sequence[GatedQueue], total: ResourceAmounts) -> AcceptedQueues:
+def accept_queues(queues: Sequence[GatedQueue], total: ResourceAmounts) -> CountedQueues:
     """Return which guarantees count, given what all nodes that count offer.
 
     Where not all fit, the older queues come first. A queue that was accepted stays so until it is changed, also when
@@ -70,7 +70,7 @@ def accept_queues(queues: Sequence[GatedQueue], total: ResourceAmounts) -> Accep
         replace(accepted_queue, guarantee=_NOTHING) if queue_name in refusals else accepted_queue
         for queue_name, accepted_queue in queues_by_name.items()
     ]
-    return AcceptedQueues(tuple(accepted_queues), refusals)
+    return CountedQueues(tuple(accepted_queues), refusals)
 
 
 def _was_accepted(queue: GatedQueue) -> bool:

@@ -22,8 +22,8 @@ from berth_core import (
     guaranteed,
     readable_quantities,
 )
-from berth_operator.capabilities.queues.admission import Admission
-from berth_operator.capabilities.queues.guarantees import AcceptedQueues, build_condition
+from berth_operator.capabilities.queues.admission import QueueAdmission
+from berth_operator.capabilities.queues.guarantees import CountedQueues, build_condition
 from berth_operator.capabilities.queues.held_slots import SlotDecision
 from berth_operator.capabilities.queues.tally import Tally
 from berth_operator.capabilities.queues.view import QueueView
@@ -37,7 +37,7 @@ class Outcome:
 
     view: QueueView
     total: ResourceAmounts
-    accepted: AcceptedQueues
+    accepted: CountedQueues
     choice: NamespaceChoice
     queues: Sequence[Queue]
     """The queues that are switched on."""
@@ -47,7 +47,7 @@ class Outcome:
     """The real capability of each queue, by name."""
 
     tally: Tally
-    admission: Admission
+    admission: QueueAdmission
     lacks: Mapping[str, ResourceAmounts]
     slots: Mapping[str, SlotDecision]
 
