@@ -17,6 +17,7 @@ from berth_descheduler.api.options import rest_options, rest_settings
 from berth_descheduler.api.server import serve_rest
 from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
+from berth_descheduler.controller.warm_up import warm_up
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, PolicyMetrics
 from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
@@ -127,6 +128,7 @@ class PolicyService:
         self.picture = office.picture
         self.registry = CollectorRegistry()
         self.metrics = PolicyMetrics(self.registry, office.clock)
+        self._office = office
         self._server = LeaderElector(office, self.metrics, stop)
 
     def readiness(self) -> dict[str, object]:
@@ -135,6 +137,7 @@ class PolicyService:
 
     def run(self, _how: ServiceSettings) -> bool:
         """Serve the policies; each reports its own errors."""
+        warm_up(self._office)
         self._server.serve()
         return True
 

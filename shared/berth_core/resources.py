@@ -242,3 +242,9 @@ def _cached_amount(raw: RawQuantity, *, in_millis: bool) -> int:
     """Return one quantity in thousandths or whole units, rounded away from zero."""
     quantity = parse_quantity(str(raw))
     return quantity.milli() if in_millis else quantity.value()
+
+
+def forget_quantities() -> None:
+    """Forget the quantities that were read so far, as after a snapshot of a large cluster: each is read again."""
+    for cached in (parse_quantity, _read, _cached_amount):
+        cached.cache_clear()

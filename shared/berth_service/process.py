@@ -18,7 +18,7 @@ from typing import Any, Final
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
-from berth_core import InputError, printable_text
+from berth_core import InputError, forget_quantities, printable_text
 
 _LARGEST_PORT: Final = 65535
 _IPV6: Final = 6
@@ -71,8 +71,10 @@ def release_memory() -> None:
     """Return memory to the system after a long piece of work, such as a plan of a large cluster.
 
     Objects in cycles would stay until the next full collection, which may be hours away. The C library keeps freed
-    memory for the process unless `malloc_trim` returns it; musl has no such call.
+    memory for the process unless `malloc_trim` returns it; musl has no such call. The quantities that were cached of a
+    cluster are little, but Python returns only whole mebibytes in which nothing is left.
     """
+    forget_quantities()
     gc.collect()
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -11,6 +11,7 @@ import structlog
 
 import log_lines
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
+from berth_core.resources import ResourceAmounts, parse_quantity
 from berth_kube.errors import (
     Call,
     Failure,
@@ -40,6 +41,14 @@ def test_released_memory_has_no_cycles_left() -> None:
         assert left() is None
     finally:
         gc.enable()
+
+
+def test_released_memory_has_no_quantities_of_a_cluster_left() -> None:
+    assert ResourceAmounts.from_quantities({"cpu": "1500m"}) == ResourceAmounts.from_quantities({"cpu": "1.5"})
+    assert parse_quantity.cache_info().currsize > 0
+    release_memory()
+    assert parse_quantity.cache_info().currsize == 0
+    assert ResourceAmounts.from_quantities({"cpu": "1500m"}).get("cpu") == 1500
 
 
 def test_no_two_processes_have_one_name() -> None:
