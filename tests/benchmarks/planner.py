@@ -23,6 +23,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planner"))
+
+from clusters import api_items
+from replay import replay_steps
 
 from benchmarks.constrained_instances import generate_constrained
 from benchmarks.families import FAMILIES, family, most_freed
@@ -36,6 +40,7 @@ from benchmarks.instances import (
 )
 from benchmarks.naive_drains import best_fit, first_fit
 from benchmarks.openb import GPU, most_usable, openb
+from benchmarks.packings import packing
 from benchmarks.room_family import ROOM_SHAPES, room_family
 from berth_core.clock import NoDeadline
 from berth_core.snapshot import Snapshot
@@ -56,6 +61,10 @@ LARGEST = 50_000
 BUDGET_SHARE = 0.05
 FAMILY_CASES = 6
 FAMILY_NODES = 24
+SMALL_NODES = 10
+PACKINGS = ((12, 4, 0), (12, 4, 1), (20, 6, 0), (20, 6, 1), (30, 10, 0), (30, 10, 1), (40, 10, 0))
+"""Full nodes, nodes more than these, and seed."""
+
 OPTIMUM_SECONDS = 20.0
 PIECES_NODES = 100
 TENTH_MOVES = (5, 10)
@@ -221,6 +230,59 @@ def harder_rows(_largest: int) -> Iterator[Row]:
         yield from _consolidating_rows(f"93 %, seed {seed},", Recipe(1_000, 0.93, seed=seed), "")
         small = Recipe(1_000, 0.89, seed=seed, node_millis=8_000, node_mib=32 * 1024)
         yield from _consolidating_rows(f"8 cores, seed {seed},", small, "")
+
+
+def judged(snapshot: Snapshot, found: Planned) -> str:
+    """Return what a second reading of kube-scheduler's rules says of each step: it shares no code with the planner."""
+    cluster, pods = found.problem.cluster, [placed.pod for placed in found.problem.cluster.pods]
+    moves = [
+        {
+            "namespace": pods[step.pod].metadata.namespace,
+            "pod": pods[step.pod].metadata.name,
+            "source": cluster.node_name(step.source),
+            "target": cluster.node_name(step.target),
+        }
+        for step in found.proposal.steps
+    ]
+    faults = replay_steps(api_items(snapshot), moves)
+    return "each step fits" if not faults else f"{len(faults)} STEPS DO NOT FIT: {faults[0]}"
+
+
+def small_rows(_largest: int) -> Iterator[Row]:
+    """Yield the rows of small clusters with the solver, in processor time of the integer program alone."""
+    for name in FAMILIES if is_installed() else ():
+        reached, optima, moves, seconds, alone_seconds, verdicts = 0, 0, 0, 0.0, 0.0, set[str]()
+        for seed in range(FAMILY_CASES):
+            snapshot = family(name, SMALL_NODES, seed)
+            found = plan_on(snapshot, consolidating(None))
+            begun = time.process_time()
+            optimum, _ = most_freed(found.problem, OPTIMUM_SECONDS)
+            alone_seconds += time.process_time() - begun
+            seconds, optima, moves = seconds + found.seconds, optima + optimum, moves + len(found.proposal.steps)
+            reached += found.proposal.quality.reached if found.proposal.quality else 0
+            verdicts.add(judged(snapshot, found))
+        freed = f"{reached} of {optima} = {reached / optima:.1%}; {moves} moves"
+        title = f"{name}, {FAMILY_CASES} of {SMALL_NODES} nodes with optimal"
+        beside = f"x {seconds / alone_seconds:.1f} of the program alone; {', '.join(sorted(verdicts))}"
+        yield Row(title, "consolidate, no budget", ">= 99 %, <= x 3", freed, f"{seconds:.2f}", beside)
+
+
+def packing_rows(_largest: int) -> Iterator[Row]:
+    """Yield the rows of clusters whose best packing is known."""
+    for exact in (True, False) if is_installed() else (False,):
+        optima, lines, seconds, verdicts = 0, [], 0.0, set[str]()
+        for full, spread, seed in PACKINGS:
+            snapshot = packing(full, spread, seed)
+            found = plan_on(snapshot, consolidating(None, exact=exact))
+            freed = found.proposal.quality.reached if found.proposal.quality else 0
+            optima, seconds = optima + (freed == spread), seconds + found.seconds
+            lines.append(f"{freed} of {spread}")
+            verdicts.add(judged(snapshot, found))
+        title = f"packings {'with' if exact else 'without'} optimal"
+        reached = f"optimum in {optima} of {len(PACKINGS)}: {', '.join(lines)}"
+        yield Row(
+            title, "consolidate, no budget", "optimum in 5 of 7", reached, f"{seconds:.2f}", ", ".join(sorted(verdicts))
+        )
 
 
 def family_rows(largest: int) -> Iterator[Row]:
@@ -420,6 +482,8 @@ ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "generated": generated_rows,
     "harder": harder_rows,
     "families": family_rows,
+    "small": small_rows,
+    "packings": packing_rows,
     "pieces": pieces_rows,
     "openb": openb_rows,
     "cost": cost_rows,
