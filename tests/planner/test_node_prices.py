@@ -325,3 +325,38 @@ def test_metrics_say_what_the_last_plan_with_prices_frees_and_what_was_freed() -
         metrics.cycle_ended(Outcome(Verdict.CARRIED_OUT, plan=done))
         assert registry.get_sample_value("berth_plan_freed_price_per_hour") == 0.7
         assert registry.get_sample_value("berth_freed_price_per_hour_total") == 0.7
+
+
+BOUGHT = NodePrices.parse(
+    {"instanceTypes": {"m5": 0.4, "m5/spot": 0.1, "m5/reserved": 0, "c5/spot": 0.2}, "default": 1}
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "want"),
+    [
+        ("m5", {}, 400_000),
+        ("m5", {"karpenter.sh/capacity-type": "spot"}, 100_000),
+        ("m5", {"karpenter.sh/capacity-type": "on-demand"}, 400_000),
+        ("m5", {"karpenter.sh/capacity-type": "reserved"}, 0),
+        ("m5", {"eks.amazonaws.com/capacityType": "SPOT"}, 100_000),
+        ("m5", {"eks.amazonaws.com/capacityType": "ON_DEMAND"}, 400_000),
+        ("m5", {"cloud.google.com/gke-spot": "true"}, 100_000),
+        ("m5", {"cloud.google.com/gke-spot": "false"}, 400_000),
+        ("m5", {"cloud.google.com/gke-preemptible": "true"}, 100_000),
+        ("m5", {"kubernetes.azure.com/scalesetpriority": "spot"}, 100_000),
+        ("m5", {"kubernetes.azure.com/scalesetpriority": "regular"}, 400_000),
+        ("m5", {"karpenter.sh/capacity-type": "odd", "cloud.google.com/gke-spot": "true"}, 100_000),
+        ("c5", {"karpenter.sh/capacity-type": "spot"}, 200_000),
+        ("c5", {"karpenter.sh/capacity-type": "on-demand"}, 1_000_000),
+        ("c5", {}, 1_000_000),
+    ],
+)
+def test_a_node_costs_what_its_type_costs_as_it_is_bought(kind: str, labels: dict[str, str], want: int) -> None:
+    one = labelled(node("a"), kind)
+    metadata = msgspec.structs.replace(one.metadata, labels={**one.metadata.labels, **labels})
+    assert BOUGHT.node_weight(msgspec.structs.replace(one, metadata=metadata)) == want
+
+
+def test_prices_as_bought_are_read_again_as_they_were_written() -> None:
+    assert NodePrices.parse(BOUGHT.to_mapping()) == BOUGHT

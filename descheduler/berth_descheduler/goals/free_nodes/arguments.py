@@ -21,7 +21,8 @@ PRICE_OPTIONS: Final = (
     GoalOption(
         "--node-price",
         "SOURCE=VALUE",
-        "consolidate: what a node's hour costs: annotation=KEY, label=KEY, TYPE=AMOUNT or default=AMOUNT.",
+        "consolidate: what a node's hour costs: annotation=KEY, label=KEY, TYPE=AMOUNT, TYPE/spot=AMOUNT or "
+        "default=AMOUNT.",
         fields=(NODE_PRICE,),
         is_repeated=True,
     ),

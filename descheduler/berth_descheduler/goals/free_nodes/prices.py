@@ -9,6 +9,19 @@ from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner.weights import format_weight, parse_weight
 
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+_CAPACITY_LABELS: Final[Mapping[str, Mapping[str, str]]] = {
+    "karpenter.sh/capacity-type": {"spot": "spot", "on-demand": "on-demand", "reserved": "reserved"},
+    "eks.amazonaws.com/capacityType": {
+        "SPOT": "spot",
+        "ON_DEMAND": "on-demand",
+        "CAPACITY_BLOCK": "reserved",
+    },
+    "cloud.google.com/gke-spot": {"true": "spot"},
+    "cloud.google.com/gke-preemptible": {"true": "spot"},
+    "kubernetes.azure.com/scalesetpriority": {"spot": "spot"},
+}
+"""How nodes are bought, by labels of Karpenter and of clouds, in Karpenter's words; the first that says it counts."""
+
 _PRICE_FIELDS: Final = ("annotation", "label", "instanceTypes", "default")
 
 
@@ -26,7 +39,8 @@ class NodePrices(Rule):
     """A node's label that does."""
 
     instance_types: Mapping[str, int] = field(default_factory=dict)
-    """By the label `node.kubernetes.io/instance-type`, in millionths."""
+    """By the label `node.kubernetes.io/instance-type`, or by it and how the node is bought (`m5.large/spot`), in
+    millionths."""
 
     default: int | None = None
     """Of nodes of which nothing else says it, in millionths."""
@@ -67,7 +81,9 @@ class NodePrices(Rule):
         for key, notes in ((self.annotation, node.metadata.annotations), (self.label, labels)):
             if key and key in notes:
                 return _read_money(notes[key])
-        return self.instance_types.get(labels.get(_INSTANCE_TYPE, ""), self.default)
+        instance_type, capacity = labels.get(_INSTANCE_TYPE, ""), _capacity_type(labels)
+        as_bought = self.instance_types.get(f"{instance_type}/{capacity}") if capacity else None
+        return self.instance_types.get(instance_type, self.default) if as_bought is None else as_bought
 
     def to_mapping(self) -> dict[str, Any]:
         """Return what `parse` reads."""
@@ -75,6 +91,12 @@ class NodePrices(Rule):
         args["instanceTypes"] = {name: format_weight(self.instance_types[name]) for name in sorted(self.instance_types)}
         args["default"] = "" if self.default is None else format_weight(self.default)
         return {name: value for name, value in args.items() if value}
+
+
+def _capacity_type(labels: Mapping[str, str]) -> str:
+    """Return how a node is bought: `spot`, `on-demand` or `reserved`; "" where no label says it."""
+    words = (known.get(labels.get(label, "")) for label, known in _CAPACITY_LABELS.items())
+    return next((word for word in words if word is not None), "")
 
 
 def _key(name: str, raw: Mapping[str, Any]) -> str:
