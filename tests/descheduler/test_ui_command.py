@@ -2,16 +2,30 @@
 
 import os
 import re
+import socket
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
 import pytest
 import requests
+from click.testing import CliRunner
 
-from berth_descheduler.cli.ui import ForwardingError, find_service, forwarding, redirecting, serving
+from berth_descheduler.cli import ui
+from berth_descheduler.cli.ui import (
+    ForwardingError,
+    NoPageError,
+    find_service,
+    forwarding,
+    redirecting,
+    refuse_without_page,
+    serving,
+)
 from berth_kube.client import KubeClient
 from berth_kube.resources import (
     MIGRATION_PLANS,
@@ -21,7 +35,9 @@ from berth_kube.resources import (
     SERVICES,
     Resource,
 )
-from descheduler.rest_server import ReviewingCluster, populated
+from berth_service.certificates import key_to_pem, make_authority, sign_server, to_pem
+from descheduler.rest_server import ReviewingCluster, populated, quick
+from descheduler.rest_server import serving as serving_rest
 
 NAMESPACE: Final = "berth-system"
 FORWARDS: Final = "print('Forwarding from 127.0.0.1:41234 -> 8443', flush=True)"
@@ -188,3 +204,49 @@ def test_a_port_that_cannot_be_forwarded_is_an_error(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ForwardingError, match="not on the PATH"), forwarding([], "berth-rest"):
         pytest.fail("a port was forwarded")
+
+
+@contextmanager
+def forwarded(cluster: OwnCluster, folder: Path, *, has_page: bool) -> Iterator[int]:
+    """Yield the port on which a service answers over TLS, as kubectl forwards it."""
+    pem = folder / "server.pem"
+    now = datetime.now(UTC)
+    authority = make_authority("berth", now=now, life=timedelta(days=1))
+    pair = sign_server(authority, "berth", ["berth-rest.berth-system.svc"], now=now, life=timedelta(days=1))
+    pem.write_bytes(key_to_pem(pair.key) + to_pem(pair.certificate))
+    with serving_rest(cluster, replace(quick(), ui=has_page, certificate=pem, key=pem)) as url:
+        yield int(url.rpartition(":")[2])
+
+
+def test_a_service_without_the_page_is_an_error_that_says_how_to_get_it(cluster: OwnCluster, tmp_path: Path) -> None:
+    with forwarded(cluster, tmp_path, has_page=False) as port, pytest.raises(NoPageError) as raised:
+        refuse_without_page("berth-rest", port)
+    assert {"service/berth-rest", "descheduler.rest.ui=true", "--local"} <= {*str(raised.value).split()}
+
+
+def test_a_service_with_the_page_is_taken(cluster: OwnCluster, tmp_path: Path) -> None:
+    with forwarded(cluster, tmp_path, has_page=True) as port:
+        refuse_without_page("berth-rest", port)
+
+
+def test_a_service_that_does_not_answer_is_left_to_the_browser() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(bound.getsockname(), timeout=60)
+        refuse_without_page("berth-rest", bound.getsockname()[1])
+
+
+def test_the_command_opens_no_page_that_the_service_has_not(
+    cluster: OwnCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add(SERVICES, service("berth-rest", "berth-0.1.0"))
+    monkeypatch.setattr(ui, "connect", lambda **_: nullcontext(cluster))
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    with forwarded(cluster, tmp_path, has_page=False) as port:
+        line = f"print('Forwarding from 127.0.0.1:{port} -> 8443', flush=True); time.sleep(600)"
+        kubectl(tmp_path, monkeypatch, line)
+        result = CliRunner().invoke(ui.ui_command, [])
+    assert isinstance(result.exception, NoPageError)
+    assert (result.output, opened) == ("", [])

@@ -4,6 +4,7 @@ import html
 import re
 import secrets
 import shutil
+import ssl
 import subprocess
 import tempfile
 import threading
@@ -11,6 +12,8 @@ import webbrowser
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Final
 
@@ -27,11 +30,16 @@ _FORWARDED: Final = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) ->")
 _SUFFIX: Final = "-rest"
 _CHART_LABEL: Final = "helm.sh/chart"
 _CHART: Final = "berth-"
+_ANSWER_SECONDS: Final = 10.0
 _MEASURED_EVERY_SECONDS: Final = 60.0
 
 
 class ForwardingError(BerthError):
     """kubectl forwards no port to the service."""
+
+
+class NoPageError(BerthError):
+    """The service is there, and serves no page."""
 
 
 @click.command("ui", cls=OwnCommand)
@@ -42,8 +50,9 @@ class ForwardingError(BerthError):
 def ui_command(*, local: bool, no_browser: bool, kubeconfig: str | None, context: str | None, namespace: str) -> int:
     """Open the page that shows the cluster, its plans and policies, and where plans are approved.
 
-    It is that of the service, which needs --rest-ui, through `kubectl port-forward`, and asks for a token. Where no
-    Service of REST is found, it is served on this machine with the rights of the kubeconfig and a token of this run.
+    It is that of the service through `kubectl port-forward`, and asks for a token; a service without --rest-ui is an
+    error. Where no Service of REST is found, it is served on this machine with the rights of the kubeconfig and a token
+    of this run.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-ui") as client, stop_on_signals() as stop:
         service = None if local else find_service(client, namespace)
@@ -52,6 +61,7 @@ def ui_command(*, local: bool, no_browser: bool, kubeconfig: str | None, context
                 f"--{name}={value}" for name, value in (("kubeconfig", kubeconfig), ("context", context)) if value
             ]
             with forwarding([*cluster, f"--namespace={namespace}"], service) as (port, process):
+                refuse_without_page(service, port)
                 address = f"https://localhost:{port}/ui"
                 _show(address, opens=None if no_browser else address)
                 while process.poll() is None and not stop.wait(0.2):
@@ -111,6 +121,28 @@ def forwarding(cluster: list[str], service: str) -> Iterator[tuple[int, subproce
             yield port, process
         finally:
             process.terminate()
+
+
+def refuse_without_page(service: str, port: int) -> None:
+    """Raise `NoPageError` where a forwarded service knows no page.
+
+    It is asked without a token, so its certificate does not matter. If it does not answer, the browser says so.
+    """
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = HTTPSConnection("127.0.0.1", port, context=context, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/ui")
+        status = connection.getresponse().status
+    except (OSError, HTTPException):
+        return
+    finally:
+        connection.close()
+    if status == HTTPStatus.NOT_FOUND:
+        raise NoPageError(
+            f"service/{service} serves no page: set descheduler.rest.ui=true in the chart's values (--rest-ui), "
+            "or serve it on this machine with --local"
+        )
 
 
 def _read_port(process: "subprocess.Popen[str]") -> int:
