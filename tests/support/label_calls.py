@@ -86,11 +86,19 @@ def hashed_pod(name: str = "hashed", value: str = HASH) -> Body:
     return body
 
 
-def kept_pod() -> Body:
-    """Return the same pod, which an annotation keeps on its node."""
-    body = hashed_pod("kept")
-    body["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+def annotated_pod(name: str, key: str, value: str) -> Body:
+    """Return the same pod with an annotation."""
+    body = hashed_pod(name)
+    body["metadata"]["annotations"] = {key: value}
     return body
+
+
+KEPT = (
+    annotated_pod("kept", "cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+    annotated_pod("undisturbed", "karpenter.sh/do-not-disrupt", "true"),
+    annotated_pod("unevicted", "karpenter.sh/do-not-evict", "true"),
+)
+"""Pods that an annotation keeps on their nodes."""
 
 
 def uncontrolled_pod() -> Body:
@@ -109,9 +117,14 @@ def patch_hashed(account: str, labels: Body, **metadata: object) -> ApiCall:
     return patch_pod(account, {"metadata": {"labels": labels, **metadata}}, of=(NAMESPACE, "hashed"))
 
 
+def let_go(name: str) -> ApiCall:
+    """Have the descheduler take a pod out of its ReplicaSet as a plan does."""
+    return patch_pod(DESCHEDULER, {"metadata": {"labels": LET_GO, "annotations": NOTE}}, of=(NAMESPACE, name))
+
+
 def give_back_elsewhere(targets: ApiTargets) -> None:
     of = (NAMESPACE, "goes")
-    patch_pod(DESCHEDULER, {"metadata": {"labels": LET_GO, "annotations": NOTE}}, of=of)(targets)
+    let_go("goes")(targets)
     patch_pod(DESCHEDULER, {"metadata": {"labels": {TEMPLATE_HASH_LABEL: "5d4f8c7ba"}}}, of=of)(targets)
 
 
@@ -234,13 +247,16 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
         "notes its name and hash",
     ),
     "a pod let go that no ReplicaSet controls": (
-        patch_pod(DESCHEDULER, {"metadata": {"labels": LET_GO, "annotations": NOTE}}, of=(NAMESPACE, "uncontrolled")),
+        let_go("uncontrolled"),
         "only pods that a ReplicaSet controls",
     ),
-    "a pod let go that an annotation keeps in place": (
-        patch_pod(DESCHEDULER, {"metadata": {"labels": LET_GO, "annotations": NOTE}}, of=(NAMESPACE, "kept")),
-        "none that an annotation keeps in place",
-    ),
+    **{
+        f"a pod let go that is {body['metadata']['name']}": (
+            let_go(body["metadata"]["name"]),
+            "none that an annotation keeps in place",
+        )
+        for body in KEPT
+    },
     "a pod given back to another ReplicaSet": (
         give_back_elsewhere,
         "is given back to the ReplicaSet that its annotation",
@@ -280,6 +296,7 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
 }
 
 ALLOWED_LABELS: dict[str, ApiCall] = {
+    "a pod let go that may be disrupted": let_go("disrupted"),
     "a Reservation for an owner of its own namespace": create(
         ANOTHER, RESERVATIONS, owned_in(NAMESPACE), NAMESPACE, dry_run=True
     ),
