@@ -228,6 +228,9 @@ class _DrainingSolve(IncrementalSolve):
         self._rounds, self._asked = _MOST_ROUNDS, 0
         self._budget = limits.budget
         self.most_beside_empty: int | None = None
+        self._asks_for_moves = True
+        """It is asked for the fewest moves, too, not only for the most nodes."""
+
         self._fills_empty = False
         """The last answer fills a node that is empty."""
 
@@ -236,7 +239,9 @@ class _DrainingSolve(IncrementalSolve):
     @property
     def is_small_enough(self) -> bool:
         """Return whether the solver is likely to finish soon."""
-        return self._model(1).is_small_enough
+        model = self._model(1)
+        is_bounded = self._budget is None or not model.is_slow_unbounded or model.is_tight(self._budget)
+        return model.is_small_enough and is_bounded
 
     def run(self) -> None:
         """Solve until nothing more is possible, or the time is over.
@@ -244,14 +249,17 @@ class _DrainingSolve(IncrementalSolve):
         With many kinds and no budget, first of all for the most that can be freed by however many moves: to ask for one
         node too many takes longest.
         """
-        if self._budget is None and self._model(1).has_many_kinds:
+        model = self._model(1)
+        if self._budget is None and model.has_many_kinds:
+            self._asks_for_moves = not model.is_slow_unbounded
             if self.reached < self.most and not self._is_over():
                 self._solve_for_most()
             if self._fills_empty and not self._is_over():
                 self._is_closed = True
                 self._solve_for_most()
             self._rounds = 0
-        super().run()
+        if self._asks_for_moves:
+            super().run()
 
     def _solve_for_most(self) -> None:
         """Solve for the most, and for the fewest moves to what is found."""
@@ -267,7 +275,7 @@ class _DrainingSolve(IncrementalSolve):
         worth = candidates.worth_of(freed) if self._is_closed else len(freed) - empty
         if worth <= self.reached:
             return
-        if not self._is_over():
+        if self._asks_for_moves and not self._is_over():
             gentler = self._watch(self._solve(worth, None, any_solution=True))
             if gentler.status in _WITH_SOLUTION and self._keep(gentler):
                 return

@@ -87,6 +87,10 @@ def _fillings(
 MOST_COLUMNS: Final = 10_000
 MOST_COLUMNS_OF_MANY_KINDS: Final = 6_000
 FEW_KINDS: Final = 12
+_MOST_COLUMNS_UNBOUNDED: Final = 1_500
+_TIGHT_BUDGET: Final = 4
+"""A budget is tight if so many times of it are no more than the pods."""
+
 
 _MOST_PATTERNS: Final = 4_000
 _SURELY_SMALLER: Final = 1 - 1e-9
@@ -164,9 +168,20 @@ class PlacementModel:
     @property
     def is_small_enough(self) -> bool:
         """Return whether the solver is likely to finish soon."""
-        most_columns = MOST_COLUMNS_OF_MANY_KINDS if self.has_many_kinds else MOST_COLUMNS
+        return self._is_within(MOST_COLUMNS_OF_MANY_KINDS if self.has_many_kinds else MOST_COLUMNS)
+
+    @property
+    def is_slow_unbounded(self) -> bool:
+        """Return whether the fewest moves are only asked for within a tight budget: else the relaxation takes long."""
+        return self.has_many_kinds and not self._is_within(_MOST_COLUMNS_UNBOUNDED)
+
+    def _is_within(self, most_columns: int) -> bool:
         sure_columns = len(self._cells) + sum(len(aim.nodes) for aim in self._aims)
         return sure_columns <= most_columns and sure_columns + int((self._most > 0).sum()) <= most_columns
+
+    def is_tight(self, budget: int) -> bool:
+        """Return whether so many moves are a small part of the pods."""
+        return budget * _TIGHT_BUDGET <= int(self._pods_in_cell.sum())
 
     @cached_property
     def _counts(self) -> Ints:
