@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,10 +12,11 @@ from berth_descheduler.cli.main import run as berth
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.plans.leases import run_lease
 from berth_descheduler.migration.plans.loop import LeaseLostError
-from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
+from berth_descheduler.outcome import SilentObserver, Verdict
 from berth_kube.errors import ServerError, UntrustedServerError
 from berth_kube.leases import LeaseHolder
 from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS
+from cut_off_cycles import cut_off_first_cycle, phases
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, states
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 
@@ -56,10 +56,6 @@ class Losing:
 
 def context_of(cluster: FakeCluster) -> CycleContext:
     return CycleContext(cluster.as_client(), BriskClock(), Notes(), threading.Event())
-
-
-def phases(cluster: FakeCluster) -> list[str]:
-    return [plan["status"]["phase"] for plan in cluster.raw(MIGRATION_PLANS)]
 
 
 def require_nothing_left(cluster: FakeCluster) -> None:
@@ -132,24 +128,9 @@ def test_a_run_that_cannot_go_on_says_so_at_once(error: Exception) -> None:
         run_persistently(lambda context: Cycle(context, SETTINGS, PLANNER), context_of(cluster))
 
 
-@pytest.mark.parametrize("command", [["run", "--yes"], ["drain", "low-1", "low-2"]], ids=["a run", "a drain"])
-def test_the_commands_go_on(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = fragmented_cluster()
-    made: list[Any] = []
+    cut_off_first_cycle(commands, cluster, monkeypatch)
 
-    class CutOff(Cycle):
-        """A cycle that is cut off once its plan is carried out, the first time."""
-
-        def run(self, request: Any = None) -> Outcome:  # noqa: ANN401 - of the base class
-            made.append(self)
-            outcome = super().run(request)
-            if len(made) == 1:
-                raise LeaseLostError("the lease was lost")
-            return outcome
-
-    monkeypatch.setattr(commands, "Cycle", CutOff)
-    monkeypatch.setattr(commands, "connect", lambda **_: cluster)
-    monkeypatch.setattr(commands, "configure_logs", lambda *_, **__: None)
-
-    assert berth([*command, "--moves=Evict", "--pending-wait=0s"]) == 0
+    assert berth(["run", "--yes", "--moves=Evict", "--pending-wait=0s"]) == 0
     assert set(phases(cluster)) == {"Succeeded"}

@@ -405,9 +405,9 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: bool(taints(raw)) and _notes(raw).get("example.com/freed") == "yes",
     ),
     "a freed node is marked no more": ForeignPatch(
-        site="berth_descheduler.migration.nodes.freed_marks._sweep_one",
+        site="berth_descheduler.migration.nodes.freed_marks._sweep_node",
         before=lambda: node_body(freed=True),
-        act=lambda client, _seen: cast("None", freed_marks._sweep_one(client, NODE, FreedNodes())),
+        act=lambda client, _seen: cast("None", freed_marks._sweep_node(client, NODE, FreedNodes())),
         done=lambda raw: FREED_TAINT not in taints(raw),
     ),
     "a node is cordoned": ForeignPatch(
