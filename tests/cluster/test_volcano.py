@@ -13,12 +13,13 @@ import urllib3
 import yaml
 
 from berth_core.clock import parse_timestamp
-from berth_core.labels import STANDING_FENCE_LABEL
+from berth_core.labels import REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.migration_plans import MoveState
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, ReservationReason, SlotState
+from berth_core.revocable_zones import RevocableZone
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.queue_guarantees import measure_queues
 from berth_descheduler.snapshots import read_capacity, read_live_snapshot
@@ -26,10 +27,13 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import (
     DEPLOYMENTS,
+    MIGRATION_PLANS,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    RESERVATION_WINDOWS,
     RESERVATIONS,
+    REVOCABLE_ZONES,
     VOLCANO_JOBS,
     VOLCANO_POD_GROUPS,
     Resource,
@@ -54,9 +58,10 @@ from cluster_objects import (
 from control_planes import control_plane
 from descheduling_stage import Scene
 from planner.clusters import making_room
-from reservation_stage import delete_all
+from policy_scenes import DeschedulerReplica
+from reservation_stage import delete_all, delete_if_there
 from service_processes import OperatorProcess, running_operator
-from starving_world import starving_world
+from starving_world import World, starving_world
 from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
@@ -91,7 +96,12 @@ def operator_beside(
     volcano_sandbox: Sandbox, extender_port: int, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
     """Yield an operator that answers Volcano's extender plugin."""
-    options = (f"--volcano-extender-address=127.0.0.1:{extender_port}", "--sweep-seconds=2")
+    extender = f"--volcano-extender-address=127.0.0.1:{extender_port}"
+    fences = (
+        "--limit=slots=none,share=none,maxFencedNodes=50%",
+        "--cluster-limit=slots=none,share=none,maxFencedNodes=50%",
+    )
+    options = (extender, "--volcano-enqueue-after=5s", "--sweep-seconds=2", *fences)
     with running_operator(volcano_sandbox, tmp_path_factory.mktemp("operator"), *options) as process:
         yield process
 
@@ -515,6 +525,159 @@ def test_a_job_of_volcano_that_starves_gets_its_node_although_older_and_younger_
         world.end("pod-2", "pod-3")
         world.await_running("pod-5")
         world.end_pod_5()
+
+
+def build_gang(name: str, *, annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return a Volcano Job of two pods of a whole node each, which start together."""
+    template = pod_template({"app": name}, cpu=WHOLE_NODE, schedulerName=VOLCANO_SCHEDULER)
+    template["spec"]["restartPolicy"] = "Never"
+    template["metadata"]["annotations"] = annotations or {}
+    task = {"name": "worker", "replicas": 2, "template": template}
+    spec = {"schedulerName": VOLCANO_SCHEDULER, "queue": "default", "minAvailable": 2, "tasks": [task]}
+    head = {"apiVersion": VOLCANO_JOBS.api_version, "kind": "Job"}
+    return {**head, "metadata": {"name": name, "annotations": annotations or {}}, "spec": spec}
+
+
+def nodes_of(ground: Ground, prefix: str) -> dict[str, str]:
+    """Return the nodes of the pods that run and whose names begin so."""
+    found = ground.client.list(PODS, namespace=ground.namespace, type=Pod).items
+    running = (pod for pod in found if pod.status.phase == "Running" and not pod.is_terminating)
+    return {pod.metadata.name: pod.spec.node_name for pod in running if pod.metadata.name.startswith(prefix)}
+
+
+@pytest.fixture
+def jobs_of_volcano(ground: Ground) -> Iterator[None]:
+    """Take the Jobs of Volcano away at the end."""
+    yield
+    delete_all(ground.client, VOLCANO_JOBS, ground.namespace)
+
+
+@pytest.mark.usefixtures("own_configuration", "jobs_of_volcano")
+def test_a_gang_that_starves_without_pods_runs_before_thirty_younger_pods(
+    volcano_sandbox: Sandbox, ground: Ground, extender_port: int, tmp_path: Path
+) -> None:
+    """With the actions of Volcano's chart, on four full nodes of 4 cpu."""
+    configure(ground.sandbox, extender_port, "enqueue, allocate, backfill")
+    ground.add_nodes(4)
+    fillers = [f"filler-{number}" for number in range(16)]
+    for name in fillers:
+        ground.create_pod(name, cpu="1")
+    eventually("all nodes are full", lambda: len(nodes_of(ground, "filler-")) == 16, seconds=SOON)
+    ground.client.create(VOLCANO_JOBS, build_gang("gang"), namespace=ground.namespace)
+    younger = [f"young-{number}" for number in range(30)]
+    world = World(ground.client, ground.namespace, (), VOLCANO_SCHEDULER)
+    with DeschedulerReplica(volcano_sandbox, tmp_path):
+        try:
+            world.switch_on(starvingJobTimeThreshold=1, reservedNodePercent=50)
+            eventually("its pods come, and two nodes are kept for them", lambda: len(world.fenced()) == 2, seconds=SOON)
+            for name in younger:
+                ground.create_pod(name, cpu="1")
+            for name in fillers:
+                ground.client.delete(PODS, name, namespace=ground.namespace, grace_seconds=0)
+            eventually("the gang runs", lambda: len(nodes_of(ground, "gang-")) == 2, seconds=SOON)
+            assert len(nodes_of(ground, "young-")) <= 8, "those on the other two nodes"
+        finally:
+            world.switch_off()
+            for plan_body in ground.client.list(MIGRATION_PLANS).items:
+                delete_if_there(ground.client, MIGRATION_PLANS, plan_body["metadata"]["name"])
+
+
+@pytest.mark.usefixtures("own_configuration", "jobs_of_volcano")
+@pytest.mark.parametrize("named", [True, False], ids=["by name", "of a window"])
+def test_a_job_without_pods_gets_the_places_that_are_held_for_it_on_a_full_cluster(
+    ground: Ground,
+    extender_port: int,
+    named: bool,  # noqa: FBT001 - the case
+) -> None:
+    configure(ground.sandbox, extender_port, "enqueue, allocate, backfill")
+    nodes = ground.add_nodes(3)
+    if named:
+        template = pod_template({}, cpu=WHOLE_NODE, schedulerName=VOLCANO_SCHEDULER)
+        owners = [{"object": {"apiVersion": VOLCANO_JOBS.api_version, "kind": "Job", "name": "gang"}}]
+        body = build_reservation("place", cpu=WHOLE_NODE, owners=owners, template=template, replicas=2)
+        ground.client.create(RESERVATIONS, body, namespace=ground.namespace)
+    else:
+        start = datetime.now(UTC)
+        spec = {
+            "schedule": f"{start.minute} {start.hour} * * *",
+            "duration": "1h",
+            "podNumToReserve": 2,
+            "resources": {"cpu": "8", "memory": "1Gi"},
+            "schedulerName": VOLCANO_SCHEDULER,
+        }
+        head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "ReservationWindow", "metadata": {"name": "nightly"}}
+        ground.client.create(RESERVATION_WINDOWS, {**head, "spec": spec}, namespace=ground.namespace)
+    eventually("two places are held", lambda: len(ground.placeholders()) == 2, seconds=SOON)
+    ground.wait_until_proven()
+    held = {pod.spec.node_name for pod in ground.placeholders()}
+    for number in range(5):
+        ground.create_pod(f"hungry-{number}", cpu="4")
+    eventually("the third node is full", lambda: len(nodes_of(ground, "hungry-")) == 1, seconds=SOON)
+    annotations = None if named else {"volcano.sh/reserveable": "true"}
+    ground.client.create(VOLCANO_JOBS, build_gang("gang", annotations=annotations), namespace=ground.namespace)
+    eventually("the Job runs", lambda: len(nodes_of(ground, "gang-")) == 2, seconds=SOON)
+    assert set(nodes_of(ground, "gang-").values()) == held
+    assert held | set(nodes_of(ground, "hungry-").values()) == set(nodes)
+    delete_all(ground.client, RESERVATION_WINDOWS, ground.namespace)
+
+
+# --- zones
+
+
+@pytest.fixture
+def zone(ground: Ground) -> Iterator[str]:
+    """Yield a zone that is closed and has no node yet."""
+    name = f"zone-{ground.namespace}"[:63].rstrip("-")
+    head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "RevocableZone", "metadata": {"name": name}}
+    spec = {"windows": ["0:00-24:00"], "suspend": True, "evictPeriod": "10s"}
+    ground.client.create(REVOCABLE_ZONES, {**head, "spec": spec})
+    yield name
+    delete_if_there(ground.client, REVOCABLE_ZONES, name)
+    for body in ground.client.list(MIGRATION_PLANS).items:
+        delete_if_there(ground.client, MIGRATION_PLANS, body["metadata"]["name"])
+
+
+def switch(ground: Ground, zone: str, want: str, *, suspend: bool) -> None:
+    """Open or close a zone, and wait until its nodes have the fence of that."""
+    ground.client.merge_patch(REVOCABLE_ZONES, zone, {"spec": {"suspend": suspend}})
+
+    def is_reached() -> bool:
+        status = RevocableZone.read(ground.client.get(REVOCABLE_ZONES, zone)).status
+        fenced = {condition.type: condition.status for condition in status.conditions}.get("Fenced")
+        return (status.state, status.nodes, fenced) == (want, 1, "True")
+
+    eventually(f"the zone is {want} and fenced", is_reached, seconds=SOON)
+
+
+def test_a_lent_node_takes_preemptable_pods_of_volcano_while_it_is_open_and_is_emptied_without_a_policy(
+    volcano_sandbox: Sandbox, ground: Ground, zone: str, tmp_path: Path
+) -> None:
+    lent, usual = ground.add_nodes(2)
+    ground.client.merge_patch(NODES, lent, {"metadata": {"labels": {REVOCABLE_ZONE_LABEL: zone}}})
+    switch(ground, zone, "Suspended", suspend=True)
+    ground.create_pod("first")
+    eventually("it is not on the lent node", lambda: nodes_of(ground, "first") == {"first": usual}, seconds=SOON)
+    ground.create_pod("service", cpu="1")
+    preemptable = {"volcano.sh/preemptable": "true"}
+    body = build_deployment("batch", replicas=2, cpu="1", schedulerName=VOLCANO_SCHEDULER)
+    body["spec"]["template"]["metadata"]["labels"] |= preemptable
+    ground.client.create(DEPLOYMENTS, body, namespace=ground.namespace)
+    ground.create_pod("by-annotation", cpu="1", annotations=preemptable)
+    refused = lambda name: ground.pod(name).condition("PodScheduled") == "False"  # noqa: E731
+    names = ("service", "by-annotation")
+    eventually("Volcano finds no place while it is closed", lambda: all(map(refused, names)), seconds=SOON)
+    switch(ground, zone, "Open", suspend=False)
+    on_lent = lambda: set(nodes_of(ground, "batch-").values()) | set(nodes_of(ground, "by-").values())  # noqa: E731
+    eventually("three run", lambda: len(nodes_of(ground, "b")) == 3, seconds=SOON)
+    assert on_lent() == {lent}
+    assert not nodes_of(ground, "service")
+    ground.client.delete(PODS, "first", namespace=ground.namespace, grace_seconds=0)
+    eventually("the service runs elsewhere", lambda: nodes_of(ground, "service") == {"service": usual}, seconds=SOON)
+    with DeschedulerReplica(volcano_sandbox, tmp_path):
+        switch(ground, zone, "Suspended", suspend=True)
+        moved = lambda: set(nodes_of(ground, "batch-").values()) == {usual} and len(nodes_of(ground, "batch-")) == 2  # noqa: E731
+        eventually("the Deployment's pods have left, one in each period", moved, seconds=SOON)
+    assert nodes_of(ground, "by-") == {"by-annotation": lent}, "nothing would make it again"
 
 
 # --- queues
