@@ -163,40 +163,40 @@ class Capability:
         """Return whether a recorded plan is one of its balance plugin."""
         return objective.strategy == self.name
 
-    def on_demand(self, objective: Objective) -> OnDemand | None:  # noqa: ARG002 - the others answer it
+    def on_demand(self, objective: Objective) -> OnDemand | None:  # noqa: ARG002 - overridden where it matters
         """Return what people asked for where a plan of this objective belongs to no policy, None if it is not its own.
 
         Raises `InputError`.
         """
         return None
 
-    def rules(self, plugins: PluginSet) -> tuple[Rule, ...]:  # noqa: ARG002 - the others answer it
+    def rules(self, plugins: PluginSet) -> tuple[Rule, ...]:  # noqa: ARG002 - overridden where it matters
         """Return the rules that hold for every plan, whichever plugins its policy enables."""
         return ()
 
-    def most_fenced_nodes(self, objective: Objective, nodes: int) -> int:  # noqa: ARG002 - the others answer it
+    def most_fenced_nodes(self, objective: Objective, nodes: int) -> int:  # noqa: ARG002 - overridden where it matters
         """Return how many of so many nodes a plan of this objective may fence while it waits."""
         return 0
 
-    def why_not_evicted(self, evicted: EvictedPod) -> str | None:  # noqa: ARG002 - the others answer it
+    def why_not_evicted(self, evicted: EvictedPod) -> str | None:  # noqa: ARG002 - overridden where it matters
         """Return why a pod may not be evicted without a place, "" if it may; None if that is not for it to say."""
         return None
 
     def own_policies(
         self,
-        client: KubeClient,  # noqa: ARG002 - the others answer it
+        client: KubeClient,  # noqa: ARG002 - overridden where it matters
         of_people: Sequence[DeschedulerPolicy],  # noqa: ARG002
     ) -> Iterable[OwnPolicy]:
         """Return the policies that it runs by itself, as the API server and the policies of people are now."""
         return ()
 
-    def work(self, leading: Leading) -> Work | None:  # noqa: ARG002 - the others answer it
+    def work(self, leading: Leading) -> Work | None:  # noqa: ARG002 - overridden where it matters
         """Return what it does beside the runs of policies while the service leads."""
         return None
 
     def findings(
         self,
-        client: KubeClient,  # noqa: ARG002 - the others answer it
+        client: KubeClient,  # noqa: ARG002 - overridden where it matters
         state: ClusterState,  # noqa: ARG002
         policies: Sequence[DeschedulerPolicy],  # noqa: ARG002
     ) -> Iterator[Violation]:

@@ -59,7 +59,7 @@ class PlanTraces(SilentObserver):
         span = self._tracer.begin("plan", trace=uid, span=PLAN_SPAN, parent=None, at=now, attributes=attributes)
         self._plans.append(_OpenPlan(name, uid, span))
 
-    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:  # noqa: ARG002 - the others use it
+    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:  # noqa: ARG002 - overridden where it matters
         """Begin, note and end the spans of moves."""
         if self._plans:
             self._follow(self._plans[-1], statuses)
@@ -116,7 +116,7 @@ class PlanTraces(SilentObserver):
 
 @contextmanager
 def plan_traces(clock: Clock) -> Iterator[tuple[CycleObserver, ...]]:
-    """Yield what makes spans of cycles, nothing where traces are off.
+    """Yield the observers that make spans of cycles; none where traces are off.
 
     Raises `InputError` or `MissingPackagesError` where they are on and cannot be exported.
     """

@@ -71,7 +71,7 @@ class Tracer:
 
     @classmethod
     def of_environment(cls, service: str) -> Self:
-        """Return one as OpenTelemetry's variables say; `service` is its name where they give none."""
+        """Return a tracer set up by OpenTelemetry's variables; `service` is the service's name unless they give one."""
         resource = Resource.create()
         if str(resource.attributes[SERVICE_NAME]).startswith(_UNNAMED):
             resource = resource.merge(Resource({SERVICE_NAME: service}))
@@ -83,7 +83,7 @@ class Tracer:
         """Begin a span.
 
         `trace` is the uid of the object that the trace is about, `span` and `parent` are names within the trace; None
-        for a span without a parent. Whoever begins a trace's spans samples alike, as its id decides.
+        for a span without a parent. Both programs sample a trace alike, since its id decides.
         """
         trace_id = trace_id_of(trace)
         context = set_span_in_context(NonRecordingSpan(SpanContext(0, 0, is_remote=False)))

@@ -192,7 +192,7 @@ def test_people_are_told_what_room_is_made_and_how_much_less_is_lost() -> None:
     made = plan(Snapshot(nodes=tuple(nodes), pods=tuple(pods)), settings)
     text = shown(made)
 
-    assert summarise_plan(made) == "1 move make room: 1 fit then (cpu=7)."
+    assert summarise_plan(made) == "1 move makes room: 1 fit then (cpu=7)."
     assert re.search(r"free cpu of no use to cpu=7 +│ 100.0 % │ +41.7 %", text)
     assert re.search(r"cpu=7 +│ +most │ +1 │ +0 │ +1 │ n[01]", text)
 
@@ -244,7 +244,7 @@ def test_standard_output_that_is_no_terminal_gets_wide_lines_without_colour(
 
 def test_a_plan_is_summed_up_in_a_sentence() -> None:
     whole = {"wholeNodes": True}
-    assert summarise_plan(planned(**whole)) == "1 move free 1 of 4 nodes; 2 are empty then."
+    assert summarise_plan(planned(**whole)) == "1 move frees 1 of 4 nodes; 2 are empty then."
     assert summarise_plan(planned(0, **whole)) == "Nothing to move: none of the 4 nodes can be emptied by these rules."
 
 
@@ -255,7 +255,7 @@ def test_a_plan_that_moves_single_pods_says_so() -> None:
 
     made = plan(Snapshot(nodes=nodes, pods=(*low, used)), planner_settings())
 
-    assert summarise_plan(made) == "1 move take single pods off 1 node and free 0 of 2 nodes; 0 are empty then."
+    assert summarise_plan(made) == "1 move takes single pods off 1 node and frees 0 of 2 nodes; 0 are empty then."
     assert summarise_plan(planned(0)) == "Nothing to move: no pod of the 4 nodes can be moved by these rules."
     (move,) = made.moves
     assert move.reason == "low is low: 20 % of its cpu is requested"

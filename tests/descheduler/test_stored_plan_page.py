@@ -42,7 +42,7 @@ def test_a_plan_that_waits_is_shown_with_the_nodes_now_and_as_they_will_be() -> 
     made = page(plan("plan-1", "Proposed", approveBefore="2026-11-21T13:00:00Z"))
 
     assert made.tone is Tone.PLANNED
-    assert made.headline == "1 move free 1 of 4 nodes."
+    assert made.headline == "1 move frees 1 of 4 nodes."
     assert made.notes[:2] == (
         "Gain: 1 node.",
         "It waits for approval (until 2026-11-21T13:00:00Z): berth approve plan-1",

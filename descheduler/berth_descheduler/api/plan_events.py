@@ -17,7 +17,7 @@ from berth_descheduler.report import describe_moves, describe_stored_plan
 
 @dataclass(frozen=True, slots=True)
 class PlanEvent:
-    """One event."""
+    """A change of a plan, as readers of its stream get it."""
 
     kind: EventKind
     id: str

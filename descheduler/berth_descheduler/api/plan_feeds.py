@@ -95,15 +95,12 @@ class PlanFeed:
         for plan_changed in self._changed:
             plan_changed.set()
 
-    # --- the watch, in a thread --------------------------------------------------------------------------------------
-
     def _post(self, item: WatchItem[MigrationPlan] | BerthError) -> None:
+        """Hand an item of the watch, which runs in a thread, to the event loop."""
         try:
             self._loop.call_soon_threadsafe(self._handle, item)
         except RuntimeError:  # the loop has ended
             self._informer.stop()
-
-    # --- the event loop ----------------------------------------------------------------------------------------------
 
     def _handle(self, item: WatchItem[MigrationPlan] | BerthError) -> None:
         match item:

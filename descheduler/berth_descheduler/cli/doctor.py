@@ -337,9 +337,9 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         command=_OPERATOR_LOG,
     ),
     Invariant.ZONE_NOT_EMPTIED: Advice(
-        what="The policy for a RevocableZone does not take off by itself the pods that have to leave, or too seldom.",
-        why="They are on the nodes when these are given back.",
-        to_do="Run it in mode Auto in each evictPeriod, or take LentNodes out of it, and the zone does it:",
+        what="The policy that empties a RevocableZone is not in mode Auto, is suspended, or runs too seldom.",
+        why="Pods are still on the nodes when these are given back.",
+        to_do="Run it in mode Auto once in each evictPeriod, or remove LentNodes from it: then the zone empties itself:",
         command="kubectl describe revocablezone {name}",
     ),
     Invariant.ZONE_LATE: Advice(

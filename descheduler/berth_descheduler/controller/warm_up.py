@@ -1,8 +1,7 @@
 """A plan of a small made-up cluster, before the service's first run.
 
-What a process keeps of its first plan, such as modules and compiled types, is small and lies between the objects of the
-cluster. Python gives memory back by the mebibyte, so that little would keep much: it is made before there is a cluster
-in memory.
+What a process keeps of its first plan, such as modules and compiled types, is small. Allocated among the objects of a
+large cluster, it would keep whole mebibytes from being returned, so it is allocated before one is in memory.
 """
 
 from contextlib import suppress

@@ -83,15 +83,15 @@ class Rule:
         """
         return self
 
-    def pod_refusal(self, pod: Pod) -> Refusal | None:  # noqa: ARG002 - the others answer it
+    def pod_refusal(self, pod: Pod) -> Refusal | None:  # noqa: ARG002 - overridden where it matters
         """Return why a pod may not be moved."""
         return None
 
-    def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:  # noqa: ARG002 - the others answer it
+    def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:  # noqa: ARG002 - overridden where it matters
         """Return why a node may not be used so."""
         return None
 
-    def gain_refusal(self, node: Node) -> Refusal | None:  # noqa: ARG002 - the others answer it
+    def gain_refusal(self, node: Node) -> Refusal | None:  # noqa: ARG002 - overridden where it matters
         """Return why it brings nothing to empty a node, as one that is kept even without pods.
 
         No plan frees such a node, and none is called worse for it. Pods may leave it for other ends: to make room, or
@@ -99,14 +99,14 @@ class Rule:
         """
         return None
 
-    def node_weight(self, node: Node) -> int | None:  # noqa: ARG002 - the others answer it
+    def node_weight(self, node: Node) -> int | None:  # noqa: ARG002 - overridden where it matters
         """Return what an hour of a node costs, in millionths of whatever currency the prices are in.
 
         None where it is not known: the node then counts 0.
         """
         return None
 
-    def target_rank(self, node: Node) -> int:  # noqa: ARG002 - the others answer it
+    def target_rank(self, node: Node) -> int:  # noqa: ARG002 - overridden where it matters
         """Return how late a node is filled: nodes of a lower rank take pods first, and are emptied last.
 
         A rank is a wish. No plan frees fewer nodes, makes less room or lowers the fragmentation less for it; it may
@@ -122,7 +122,7 @@ class Rule:
         """
         yield from ()
 
-    def may_evict(self, pod: Pod) -> bool:  # noqa: ARG002 - the others answer it
+    def may_evict(self, pod: Pod) -> bool:  # noqa: ARG002 - overridden where it matters
         """Return whether a pod may be evicted though no place is held for it."""
         return False
 
@@ -130,7 +130,7 @@ class Rule:
         """Yield sentences for the readers of a plan: what the rule made of the cluster, or could not."""
         yield from ()
 
-    def limits(self, snapshot: Snapshot) -> Iterator[RuleLimit]:  # noqa: ARG002 - the others answer it
+    def limits(self, snapshot: Snapshot) -> Iterator[RuleLimit]:  # noqa: ARG002 - overridden where it matters
         """Yield the setting without which the rule would not keep anything of a cluster from moving."""
         yield from ()
 

@@ -31,13 +31,13 @@ class _Group:
 
 
 def estimate_seconds(moves: Sequence[PlannedMove], seconds: Sequence[int]) -> int:
-    """Return how long moves take in all, of which each takes its own seconds; 0 without moves."""
-    most = max(Counter(move.wave for move in moves).values(), default=0)
-    queue = _Queue(moves)
+    """Return how many seconds the moves take in all, where `seconds` has the duration of each; 0 without moves."""
+    at_once = max(Counter(move.wave for move in moves).values(), default=0)
+    queue = _WaitingGroups(moves)
     ends: list[tuple[int, int]] = []
     now = 0
     while True:
-        for index in queue.begin(most, beside=len(ends)):
+        for index in queue.begin(at_once, beside=len(ends)):
             heappush(ends, (now + seconds[index], index))
         if not ends:
             return now
@@ -45,7 +45,7 @@ def estimate_seconds(moves: Sequence[PlannedMove], seconds: Sequence[int]) -> in
         queue.end(index)
 
 
-class _Queue:
+class _WaitingGroups:
     """The groups that have not begun, and what each still waits for."""
 
     def __init__(self, moves: Sequence[PlannedMove]) -> None:

@@ -103,7 +103,7 @@ class RunProgress(SilentObserver):
         if not approved:
             self._console.print(f"waiting for approval: berth approve {name}", highlight=False, soft_wrap=True)
 
-    def plan_begun(self, name: str, moves: int, uid: str) -> None:  # noqa: ARG002 - the others use it
+    def plan_begun(self, name: str, moves: int, uid: str) -> None:  # noqa: ARG002 - overridden where it matters
         """Print the plan's name, for `berth show` and `berth abort`."""
         self.begun = self.found
         line = f"carrying out {name}: {count(moves, 'move')} (berth show {name})"

@@ -27,27 +27,27 @@ class ReservationRule:
     def judge(self, reservation: Reservation, now: datetime) -> Verdict | Postponement | None:
         """Return why a new Reservation is impossible, or is not yet to be judged; raises the API server's error."""
 
-    def is_patient(self, reservation: Reservation) -> bool:  # noqa: ARG002 - the others answer it
+    def is_patient(self, reservation: Reservation) -> bool:  # noqa: ARG002 - overridden where it matters
         """Return whether a Reservation may wait for its places for any time."""
         return False
 
-    def counted_in(self, reservation: Reservation) -> str:  # noqa: ARG002 - the others answer it
+    def counted_in(self, reservation: Reservation) -> str:  # noqa: ARG002 - overridden where it matters
         """Return in words which queues count the places of a Reservation, "" where that is not for it to say."""
         return ""
 
     def slot_labels(
         self,
-        reservation: Reservation,  # noqa: ARG002 - the others answer it
-        task: ReservationTask,  # noqa: ARG002 - the others answer it
+        reservation: Reservation,  # noqa: ARG002 - overridden where it matters
+        task: ReservationTask,  # noqa: ARG002 - overridden where it matters
     ) -> Mapping[str, str]:
         """Return the labels of whatever stands in a slot: its placeholder, and the pod that takes it."""
         return {}
 
-    def placeholder_annotations(self, reservation: Reservation) -> Mapping[str, str]:  # noqa: ARG002 - the others answer it
+    def placeholder_annotations(self, reservation: Reservation) -> Mapping[str, str]:  # noqa: ARG002 - overridden where it matters
         """Return what others read on the placeholders of a Reservation."""
         return {}
 
-    def may_hold(self, node: ObjectMeta) -> bool:  # noqa: ARG002 - the others answer it
+    def may_hold(self, node: ObjectMeta) -> bool:  # noqa: ARG002 - overridden where it matters
         """Return whether a place that is chosen for later may be on a node."""
         return True
 

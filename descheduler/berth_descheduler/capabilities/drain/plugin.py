@@ -30,6 +30,7 @@ from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 from berth_descheduler.outcome import NotBegun, Verdict, names_of
 from berth_descheduler.planner import Plan, Strategy
 from berth_descheduler.planner.owners.owners_of_owners import read_owner_kinds
+from berth_descheduler.planner.sentences import count_moves
 from berth_descheduler.settings import MOST_IN_A_WAVE, CycleSettings, FreedNodes
 
 NODE_DRAIN: Final = "NodeDrain"
@@ -56,8 +57,8 @@ class DrainNodesGoal(MovePodsGoal):
         staying_text = f" {count(staying_pods, 'pod')} cannot go." if staying_pods else ""
         if not plan.moves:
             return f"Nothing to move off {count(len(nodes), 'node')}.{staying_text}"
-        moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
-        return f"{moves} in {waves} drain {count(len(nodes), 'node')}.{staying_text}"
+        verb = "drains" if len(plan.moves) == 1 else "drain"
+        return f"{count_moves(plan)} {verb} {count(len(nodes), 'node')}.{staying_text}"
 
 
 @dataclass(frozen=True, slots=True)

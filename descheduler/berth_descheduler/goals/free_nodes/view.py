@@ -27,14 +27,15 @@ def describe_freed_nodes(plan: Plan) -> str:
     empty_phrase = f"{number} {'is' if number == 1 else 'are'} empty then"
     if single:
         sources = count(len({move.source for move in plan.moves}), "node")
-        return f"{moves} take single pods off {sources} and free {freed_phrase}; {empty_phrase}."
+        take, free = ("takes", "frees") if len(plan.moves) == 1 else ("take", "free")
+        return f"{moves} {take} single pods off {sources} and {free} {freed_phrase}; {empty_phrase}."
     moves_alone = sum(move.stands_alone for move in plan.moves)
     plugin_moves = (
         f" {moves_alone} of the moves {'is' if moves_alone == 1 else 'are'} for pods that plugins name."
         if moves_alone
         else ""
     )
-    return f"{moves} free {freed_phrase}; {empty_phrase}.{plugin_moves}"
+    return f"{moves} {'frees' if len(plan.moves) == 1 else 'free'} {freed_phrase}; {empty_phrase}.{plugin_moves}"
 
 
 def freed_money(plan: Plan) -> int | None:

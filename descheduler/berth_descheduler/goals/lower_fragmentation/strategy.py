@@ -192,7 +192,7 @@ class _Moves:
         return _Move(row, int(sources[row]), int(targets[row]), int(gains[row]))
 
     def uphill(self, chance: Random) -> _Move | None:
-        """Return one of the moves that raise the fragmentation least, None if no pod can be moved."""
+        """Return a random move of a random kind between its `_UPHILL_NODES` best nodes; None if no pod can be moved."""
         if not self._off.size:
             return None
         row = chance.randrange(len(self._off))

@@ -19,7 +19,8 @@ def describe_room(plan: Plan) -> str:
     of_wanted = "" if None in wanted else f" of {sum(number or 0 for number in wanted)}"
     if not plan.moves:
         return f"Nothing to move: {fitted}{of_wanted} fit as it is ({wanted_name})."
-    return f"{count_moves(plan)} make room: {fitted}{of_wanted} fit then ({wanted_name})."
+    make = "makes" if len(plan.moves) == 1 else "make"
+    return f"{count_moves(plan)} {make} room: {fitted}{of_wanted} fit then ({wanted_name})."
 
 
 def room_figures(rooms: Sequence[RoomMade]) -> Iterator[Figure]:

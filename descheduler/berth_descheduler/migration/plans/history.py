@@ -27,7 +27,7 @@ _NOT_OF_THE_POD: Final = frozenset(
         MoveReason.INTERRUPTED,
     }
 )
-"""Why a move was not begun though nothing spoke against it."""
+"""Reasons that say nothing about the move's pod: the plan stopped, or waited for something else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class EvictionMoves:
             return NOT_OURS
         except (BerthError, TimeoutError) as error:
             if by_namespace or pending.uid:
-                return EvictionVerdict(passes=False, reason=f"the API server did not say more of it in time: {error}")
+                return EvictionVerdict(passes=False, reason=f"the API server did not answer in time: {error}")
             return EvictionVerdict(passes=True, reason="whether it asks for a replacement could not be read")
 
     def _note(self, request: AdmissionRequest) -> PendingEviction | None:

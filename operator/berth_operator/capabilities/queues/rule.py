@@ -128,7 +128,7 @@ class QueueRule(ReservationRule):
     @staticmethod
     def _in_volcano(reservation: Reservation, known: "_Known") -> str:
         if not known.has_volcano:
-            return "no queue of Volcano, as the cluster has none"
+            return "no queue of Volcano, as none can be listed"
         schedulers = {volcano.scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
         others = "" if schedulers == {volcano.NAME} else ", which counts other schedulers' pods with the extender only"
         return f'queue "{reservation.spec.queue}" of Volcano by spec.queue{others}'

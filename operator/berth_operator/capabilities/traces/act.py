@@ -1,4 +1,4 @@
-"""Make a span of each step of a Reservation, where traces are on."""
+"""Makes a span of each step of a Reservation, where traces are on."""
 
 import os
 from typing import TYPE_CHECKING, Final

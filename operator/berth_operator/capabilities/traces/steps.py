@@ -33,7 +33,7 @@ _LONGEST_POSITION: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A span of a step."""
+    """The name, ids and attributes of the span of one action."""
 
     name: str
     trace: str

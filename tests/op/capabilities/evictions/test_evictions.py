@@ -338,7 +338,7 @@ def test_without_an_answer_of_the_api_server_only_who_is_known_to_ask_waits() ->
     desk = Desk(pod())
     desk.api.faults["get pods web-1"] = error(ServerError)
     assert "could not be read" in told(desk.ask(by_namespace=False))
-    assert "did not say more of it in time" in told(desk.ask())
+    assert "did not answer in time" in told(desk.ask())
     desk.clock.advance(DEADLINE_SECONDS)
     assert desk.ask()["allowed"]
 
