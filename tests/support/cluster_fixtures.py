@@ -9,17 +9,8 @@ from typing import Any, Final
 import pytest
 
 from berth_kube.client import KubeClient
-from berth_kube.resources import (
-    DESCHEDULER_POLICIES,
-    MIGRATION_PLANS,
-    MUTATING_WEBHOOKS,
-    NODES,
-    PODS,
-    QUEUES,
-    RESERVATIONS,
-    REVOCABLE_ZONES,
-    Resource,
-)
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import NODES, PODS, QUEUES, RESERVATIONS, REVOCABLE_ZONES, Resource
 from berth_sandbox.binaries import find_binaries
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.real_nodes.requirements import refusal_of_machine
@@ -30,17 +21,6 @@ from waiting import eventually
 
 REAL_NODES: Final = "real_nodes"
 """Marker of the tests that start real nodes on this machine."""
-SEEN_BY_ALL: Final[tuple[Resource, ...]] = (
-    NODES,
-    PODS,
-    RESERVATIONS,
-    QUEUES,
-    REVOCABLE_ZONES,
-    DESCHEDULER_POLICIES,
-    MIGRATION_PLANS,
-    MUTATING_WEBHOOKS,
-)
-"""What programs under test look at in the whole cluster, so that what a module leaves changes what others see."""
 _LEFT_OUT: Final = pytest.StashKey[list[str]]()
 
 
@@ -141,9 +121,10 @@ def paced_sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail where a module leaves something on the shared control plane that programs of other modules would see.
+    """Fail where a module leaves something on the shared control plane that counts for all pods of other modules.
 
-    What a namespace that is being deleted still holds is waited for.
+    Reservations and pods go with their namespaces, which end in the background, or with an operator that was stopped
+    before: they are removed here, so that no other module's programs see them.
     """
     own = [item for item in request.session.items if item.nodeid.startswith(f"{request.node.nodeid}::")]
     shared = any("sandbox" in getattr(item, "fixturenames", ()) for item in own)
@@ -152,19 +133,21 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if used is not None:
         with used.connect() as client:
-            try:
-                eventually("nothing is left on the shared control plane", lambda: not leftovers(client), seconds=120)
-            except AssertionError as error:
-                raise AssertionError(f"{error}: {', '.join(leftovers(client))}") from error
+            assert names_of(client, NODES, QUEUES, REVOCABLE_ZONES) == []
+            eventually("no Reservation and no pod is left", lambda: not remove_what_is_left(client), seconds=120)
 
 
-def leftovers(client: KubeClient) -> list[str]:
-    """Return the kind, namespace and name of everything that programs look at in the whole cluster."""
-    return [
-        f"{resource.kind} {raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
-        for resource in SEEN_BY_ALL
-        for raw in client.list(resource).items
-    ]
+def names_of(client: KubeClient, *resources: Resource) -> list[str]:
+    return [raw["metadata"]["name"] for resource in resources for raw in client.list(resource).items]
+
+
+def remove_what_is_left(client: KubeClient) -> bool:
+    """Delete all Reservations and pods, and return whether there were any."""
+    left = [(resource, raw["metadata"]) for resource in (RESERVATIONS, PODS) for raw in client.list(resource).items]
+    for resource, metadata in left:
+        with suppress(NotFoundError):
+            client.delete(resource, metadata["name"], namespace=metadata["namespace"], grace_seconds=0)
+    return bool(left)
 
 
 def refused_by_policies(sandbox: Sandbox) -> list[str]:

@@ -290,8 +290,9 @@ def _headline(plan: MigrationPlan) -> str:
     predicted, moves = plan.spec.predicted, PlannedMove.count_all(plan.spec.moves)
     if predicted is None:
         return f"{moves}."
+    free = "frees" if len(plan.spec.moves) == 1 else "free"
     freed_text = (
-        f" free {len(predicted.freed_nodes)} of {count(predicted.nodes, 'node')}" if predicted.freed_nodes else ""
+        f" {free} {len(predicted.freed_nodes)} of {count(predicted.nodes, 'node')}" if predicted.freed_nodes else ""
     )
     chain = longest_chain([move.wave for move in plan.spec.moves], [move.after for move in plan.spec.moves])
     waves_text = f" in {count(predicted.waves, 'wave')}" if chain > 1 else ""
