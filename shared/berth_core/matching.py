@@ -113,7 +113,7 @@ def slots_needed(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> int
         return 0
     if asked.requests.fits_within(offered.requests):
         return 1
-    needed = 1
+    needed = 2  # what is less than a unit larger fits no single slot either: one holds what its placeholder requests
     for name, amount in asked.requests.items():
         part = offered.requests.get(name)
         if amount > 0 and not part:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from berth_core import Pod, Reservation, ReservationTask, SlotState, slots_needed
@@ -24,7 +24,7 @@ from berth_operator.reservation.actions import (
 )
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.decide import decide
-from berth_operator.reservation.fitting import FreeSlots, trusted_assignment, why_not_fitting
+from berth_operator.reservation.fitting import FreeSlots, slots_by_key, trusted_assignment, why_not_fitting
 from berth_operator.settings import OperatorSettings
 from builders import NOON, pod, task
 from handover_builders import (
@@ -99,6 +99,30 @@ def test_equal_shares_of_a_sum_need_no_more_slots_for_being_rounded_down(
     part = task("web", cpu=f"{max(1, total_cpu * 1000 // of)}m", memory=f"{max(1, total_gi * 1024 // of)}Mi")
     asked = pod(cpu=f"{total_cpu * 1000 * share // of}m", memory=f"{total_gi * 1024 * share // of}Mi")
     assert slots_needed(part.template, asked, scheduler_name="") <= share
+
+
+@given(
+    total=st.integers(2, 64).map(lambda gi: gi << 30),
+    number=st.integers(2, 40),
+    parts=st.integers(1, 60),
+    excess=st.integers(-2, 1 << 21),
+)
+@example(total=10 << 30, number=3, parts=1, excess=3579139413 - (3413 << 20))
+@example(total=10 << 30, number=3, parts=1, excess=1)
+def test_what_is_given_to_a_pod_counts_when_its_note_is_read_again(
+    total: int, number: int, parts: int, excess: int
+) -> None:
+    part = (total // number) >> 20 << 20
+    memory = str(parts * part + excess)
+    held = task("web", cpu="1", memory=str(part), replicas=100)
+    reservation = shared(*parts_on(node_a=100), part=held)
+    asking = owner_pod(cpu="1", memory=memory)
+    choice = FreeSlots(reservation.status.slots).choose(reservation, asking)
+    assert choice is not None
+    assert (choice.number == 1) is (int(memory) <= part), "one slot only for what fits in it"
+    given_slots = replace(note(0), further=tuple(range(1, choice.number)))
+    noted = owner_pod(cpu="1", memory=memory, given=given_slots)
+    assert trusted_assignment(reservation, noted, slots_by_key(reservation)) == given_slots
 
 
 # --- which -----------------------------------------------------------------------------------------------------------
