@@ -17,6 +17,7 @@ from berth_core.clock import (
     parse_timestamp,
     read_timestamp,
 )
+from berth_core.divided_amounts import DividedAmounts
 from berth_core.durations import DurationError, format_duration, parse_duration, span_in_words
 from berth_core.errors import (
     BerthError,
@@ -352,6 +353,7 @@ from berth_core.windows import (
     WindowReason,
     WindowState,
     WindowTimes,
+    divided_resources,
     requests_of_slot,
     window_of,
 )
@@ -405,7 +407,8 @@ __all__ = [
     "BerthError",
     "CSINode", "Capacity", "Clock", "ClockDeadline", "Condition", "ConditionType", "Container", "ContainerPort",
     "ContainerStatus", "ControllerRevision",
-    "Deadline", "DeschedulerPolicy", "DeschedulerPolicySpec", "DeschedulerPolicyStatus", "DurationError",
+    "Deadline", "DeschedulerPolicy", "DeschedulerPolicySpec", "DeschedulerPolicyStatus", "DividedAmounts",
+    "DurationError",
     "EarlierDeadline", "EffectiveReason", "Enforcement",
     "Fence", "FenceLimit", "FragmentationStatus", "FreedMarks", "FreedTaint",
     "GatedQueue", "GatedQueueState", "GatedQueueStatus",
@@ -436,7 +439,7 @@ __all__ = [
     "amount_in_words", "api_group", "as_reserveable",
     "budget_of",
     "choose_namespaces", "closed_fences", "closed_lent_nodes", "count",
-    "deployment_name", "describe_unreadable",
+    "deployment_name", "describe_unreadable", "divided_resources",
     "effective_requests", "expected_end", "expires_at",
     "fails_unread", "fence_name", "fenced_nodes", "field_steps", "first_few", "forget_quantities", "format_amount",
     "format_duration", "format_precise_timestamp", "format_selector", "format_timestamp",

@@ -74,7 +74,10 @@ SLOT_ANNOTATION: Final = f"{PREFIX}/slot"
 It is removed with the label."""
 
 SLOTS_ADD_UP_ANNOTATION: Final = f"{PREFIX}/slots-add-up"
-"""On a Reservation: `true` if a pod that is larger than a slot may take several of one node."""
+"""On a Reservation: that a pod which is larger than a slot may take several of one node.
+
+`{"slots":3,"resources":{"memory":"10Gi"}}` is the sum whose equal parts the slots are, each rounded down: a pod needs
+as many as its share of it. With `true` it needs as many as together hold its requests."""
 
 MOVE_ANNOTATION: Final = f"{PREFIX}/move"
 """On a Reservation of a plan: the index of the move in `spec.moves`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth_core.canonical_terms import canonical_affinity, canonical_spread, canonical_tolerations, digest
+from berth_core.divided_amounts import DividedAmounts
 from berth_core.labels import TEMPLATE_HASH_LABEL
 from berth_core.objects import (
     Pod,
@@ -16,17 +17,13 @@ from berth_core.objects import (
 )
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ObjectReference, ReservationOwner
-from berth_core.resources import CPU, EPHEMERAL_STORAGE, MEMORY, ResourceAmounts
+from berth_core.resources import ResourceAmounts
 from berth_core.selectors import matches_labels
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 DEPLOYMENT: Final = "Deployment"
 _SHAPE: Final = "scheduling_shape"
 """The attribute under which a spec caches its scheduling shape."""
-
-
-_LOST_BY_ROUNDING: Final = {CPU: 1, MEMORY: 1 << 20, EPHEMERAL_STORAGE: 1 << 20}
-"""Less than this is lost of each amount where a sum is divided into equal slots."""
 
 
 def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
@@ -101,26 +98,24 @@ def template_matches(template: PodTemplate, pod: Pod, *, scheduler_name: str) ->
     return shape_of(template.spec).takes(shape_of(pod.spec), scheduler_name=scheduler_name)
 
 
-def slots_needed(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> int:
+def slots_needed(template: PodTemplate, pod: Pod, *, scheduler_name: str, divided: DividedAmounts | None = None) -> int:
     """Return how many slots of a template together are enough for a pod, 0 if no number is.
 
-    The slots are equal parts of a sum, rounded down. A pod needs as many as its share of the sum says, so each of
-    several slots counts as less than a unit larger: a thousandth of a cpu, a Mi of memory. Raises `InputError` for a
-    bad quantity.
+    If the slots are equal parts of a sum, rounded down, a pod needs as many as its share of `divided` says; else as
+    many as together hold its requests. Raises `InputError` for a bad quantity.
     """
     offered, asked = shape_of(template.spec), shape_of(pod.spec)
     if not offered.looks_like(asked, scheduler_name=scheduler_name):
         return 0
     if asked.requests.fits_within(offered.requests):
         return 1
-    needed = 2  # what is less than a unit larger fits no single slot either: one holds what its placeholder requests
+    needed = 2  # also for a share of the sum that is larger than a slot by what rounding took
     for name, amount in asked.requests.items():
         part = offered.requests.get(name)
         if amount > 0 and not part:
             return 0
         if amount > part:
-            unit = _LOST_BY_ROUNDING.get(name, 0)
-            needed = max(needed, min(-(-amount // part), amount // (part + unit) + 1) if unit else -(-amount // part))
+            needed = max(needed, -(-amount // part) if divided is None else divided.slots_for(name, amount, part))
     return needed
 
 

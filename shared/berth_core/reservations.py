@@ -9,6 +9,7 @@ import msgspec
 
 from berth_core.clock import format_timestamp
 from berth_core.decoding import convert
+from berth_core.divided_amounts import DividedAmounts
 from berth_core.labels import PREFIX, ROOM_ANNOTATION, SLOTS_ADD_UP_ANNOTATION
 from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
 from berth_core.unreadable import read_or_stand_in
@@ -323,7 +324,12 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     @property
     def slots_add_up(self) -> bool:
         """Return whether a pod that is larger than a slot may take several of one node."""
-        return self.metadata.annotations.get(SLOTS_ADD_UP_ANNOTATION) == "true"
+        return self.divided is not None or self.metadata.annotations.get(SLOTS_ADD_UP_ANNOTATION) == "true"
+
+    @property
+    def divided(self) -> DividedAmounts | None:
+        """Return the sum whose equal parts the slots are, None if the annotation gives none."""
+        return DividedAmounts.from_annotation(self.metadata.annotations.get(SLOTS_ADD_UP_ANNOTATION, ""))
 
     @property
     def is_live(self) -> bool:

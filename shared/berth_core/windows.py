@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import msgspec
 
+from berth_core.divided_amounts import ROUNDED, DividedAmounts
 from berth_core.errors import InputError
 from berth_core.names import window_reservation_name
 from berth_core.objects import ObjectMeta, PodTemplate
 from berth_core.reservations import Condition, Reservation
-from berth_core.resources import CPU, EPHEMERAL_STORAGE, MEMORY, ResourceAmounts
+from berth_core.resources import ResourceAmounts
 from berth_core.unreadable import read_or_stand_in
 
 WINDOW_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
 WINDOW_KIND: Final = "ReservationWindow"
-_MI: Final = 1 << 20
 
 
 class WindowCondition(StrEnum):
@@ -221,7 +221,12 @@ def _is_window(api_version: str, kind: str) -> bool:
 
 
 def requests_of_slot(spec: ReservationWindowSpec) -> ResourceAmounts:
-    """Return what one slot requests of `resources`: an equal part.
+    """Return what one slot requests of `resources`; raises `InputError` as `divided_resources` does."""
+    return divided_resources(spec).of_slot
+
+
+def divided_resources(spec: ReservationWindowSpec) -> DividedAmounts:
+    """Return `resources` with the number of slots of which each requests an equal part.
 
     Cpu, memory and storage are rounded down, large amounts of bytes to whole Mi, so that all slots together request no
     more. Raises `InputError` for other resources that cannot be divided evenly.
@@ -229,13 +234,7 @@ def requests_of_slot(spec: ReservationWindowSpec) -> ResourceAmounts:
     slots = max(1, spec.pod_num_to_reserve)
     window_amounts = ResourceAmounts.from_quantities(spec.resources)
     for name, amount in window_amounts.items():
-        if amount % slots and name not in {CPU, MEMORY, EPHEMERAL_STORAGE}:
+        if amount % slots and name not in ROUNDED:
             expected = f"a multiple of podNumToReserve ({slots}), or a template that says what each pod requests"
             raise InputError(f"resources.{name}", amount, expected)
-    return ResourceAmounts({name: _part(name, amount, slots) for name, amount in window_amounts.items()})
-
-
-def _part(name: str, amount: int, slots: int) -> int:
-    """Return an equal part of an amount in a readable unit: of 64Gi for ten slots 6553Mi, not 6871947673 bytes."""
-    part, rest = divmod(amount, slots)
-    return part - part % _MI if rest and name in {MEMORY, EPHEMERAL_STORAGE} and part > _MI else part
+    return DividedAmounts(window_amounts, slots)

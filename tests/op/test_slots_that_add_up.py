@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Final
 
 import msgspec
@@ -9,9 +10,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from berth_core import Pod, Reservation, ReservationTask, SlotState, slots_needed
+from berth_core import (
+    DividedAmounts,
+    ObjectMeta,
+    Occurrence,
+    Pod,
+    Reservation,
+    ReservationTask,
+    ReservationWindow,
+    SlotState,
+    slots_needed,
+)
 from berth_core.labels import SLOTS_ADD_UP_ANNOTATION
 from berth_core.resources import ResourceAmounts
+from berth_core.windows import ReservationWindowSpec
+from berth_operator.capabilities.windows.manifests import build_window_reservation
 from berth_operator.reservation.actions import (
     Action,
     AssignSlot,
@@ -46,10 +59,15 @@ from handover_builders import (
 PART: Final = task("web", cpu="2", memory="2Gi", replicas=10)
 
 
-def shared(*slots: tuple[int, str], part: ReservationTask = PART, state: SlotState = SlotState.HELD) -> Reservation:
+def shared(
+    *slots: tuple[int, str],
+    part: ReservationTask = PART,
+    state: SlotState = SlotState.HELD,
+    sum_of: str = "true",
+) -> Reservation:
     """A Reservation whose slots, given by index and node, add up."""
     made = place(*(slot(state, index, node=node) for index, node in slots), tasks=[part])
-    meta = msgspec.structs.replace(made.metadata, annotations={SLOTS_ADD_UP_ANNOTATION: "true"})
+    meta = msgspec.structs.replace(made.metadata, annotations={SLOTS_ADD_UP_ANNOTATION: sum_of})
     return msgspec.structs.replace(made, metadata=meta)
 
 
@@ -89,16 +107,115 @@ def test_no_number_of_slots_has_what_the_template_lacks() -> None:
     assert slots_needed(PART.template, pod(cpu="2", scheduler_name="other"), scheduler_name="") == 0
 
 
-@given(
-    total_cpu=st.integers(1, 2000), total_gi=st.integers(1, 2000), number=st.integers(1, 100), of=st.integers(1, 100)
+SUMS: Final = st.builds(
+    lambda cpu, memory, slots: DividedAmounts(ResourceAmounts({"cpu": cpu, "memory": memory}), slots),
+    st.integers(100, 2_000_000),
+    st.one_of(st.integers(1, 2000).map(lambda gi: gi << 30), st.integers(1000, 1 << 40)),
+    st.integers(1, 100),
 )
-def test_equal_shares_of_a_sum_need_no_more_slots_for_being_rounded_down(
-    total_cpu: int, total_gi: int, number: int, of: int
+
+
+def part_of(divided: DividedAmounts, *, replicas: int = 1) -> ReservationTask:
+    held = divided.of_slot.to_quantities()
+    return task("web", cpu=held["cpu"], memory=held["memory"], replicas=replicas)
+
+
+@given(divided=SUMS, number=st.integers(2, 100))
+def test_equal_shares_of_a_sum_need_no_more_slots_for_being_rounded_down(divided: DividedAmounts, number: int) -> None:
+    share = min(number, divided.slots)
+    cpu, memory = (divided.amounts.get(name) * share // divided.slots for name in ("cpu", "memory"))
+    asked, template = pod(cpu=f"{cpu}m", memory=str(memory)), part_of(divided).template
+    assert slots_needed(template, asked, scheduler_name="", divided=divided) <= max(2, share)
+
+
+@given(divided=SUMS, cpu=st.integers(1, 2_000_000), memory=st.integers(1, 1 << 40))
+def test_slots_have_what_a_pod_requests_but_for_what_rounding_took(
+    divided: DividedAmounts, cpu: int, memory: int
 ) -> None:
-    share, of = min(number, of), max(number, of)
-    part = task("web", cpu=f"{max(1, total_cpu * 1000 // of)}m", memory=f"{max(1, total_gi * 1024 // of)}Mi")
-    asked = pod(cpu=f"{total_cpu * 1000 * share // of}m", memory=f"{total_gi * 1024 * share // of}Mi")
-    assert slots_needed(part.template, asked, scheduler_name="") <= share
+    part, asked = divided.of_slot, ResourceAmounts({"cpu": cpu, "memory": memory})
+    needed = slots_needed(
+        part_of(divided).template, pod(cpu=f"{cpu}m", memory=str(memory)), scheduler_name="", divided=divided
+    )
+    assert asked.times(divided.slots).fits_within(divided.amounts.times(needed)), "its share of the sum"
+    is_exact = part.times(divided.slots) == divided.amounts
+    assert asked.fits_within(part.times(needed)) or (needed > 1 and not is_exact)
+    assert needed <= 2 or not asked.times(divided.slots).fits_within(divided.amounts.times(needed - 1)), "and no more"
+
+
+EXACT: Final = {
+    "3 thousandths of a cpu more than four": ("4003m", "1Gi", 5),
+    "7 thousandths more than eight": ("8007m", "1Gi", 9),
+    "a Mi more than four": ("1", "4097Mi", 5),
+    "one thousandth more": ("1001m", "1Gi", 2),
+    "a byte more": ("1", "1073741825", 2),
+    "just four": ("4", "4Gi", 4),
+}
+
+
+@pytest.mark.parametrize(("cpu", "memory", "want"), EXACT.values(), ids=EXACT)
+@pytest.mark.parametrize(
+    "divided",
+    [
+        None,
+        DividedAmounts(ResourceAmounts({"cpu": 10_000, "memory": 10 << 30}), 10),
+        DividedAmounts(ResourceAmounts({"cpu": 99_999, "memory": 99 << 30}), 10),
+        DividedAmounts(ResourceAmounts({"cpu": 1_000_000, "memory": 1 << 50}), 1),
+        DividedAmounts(ResourceAmounts(), 1),
+    ],
+    ids=["no sum", "the sum", "the sum of larger slots", "far more than is held", "a sum of nothing"],
+)
+def test_where_nothing_was_rounded_the_slots_have_all(
+    divided: DividedAmounts | None, cpu: str, memory: str, want: int
+) -> None:
+    exact = task("web", cpu="1", memory="1Gi")
+    assert slots_needed(exact.template, pod(cpu=cpu, memory=memory), scheduler_name="", divided=divided) == want
+
+
+def test_a_hundred_rounded_slots_lack_no_more_than_the_sum_lost() -> None:
+    divided = DividedAmounts(ResourceAmounts({"cpu": 100_150, "memory": 100 << 30}), 100)
+    for cpu, want in (("100150m", 100), ("100100m", 100), ("50075m", 50), ("50076m", 51)):
+        asked = pod(cpu=cpu, memory="1Gi")
+        assert slots_needed(part_of(divided).template, asked, scheduler_name="", divided=divided) == want, cpu
+
+
+@given(divided=SUMS)
+def test_the_annotation_says_the_sum(divided: DividedAmounts) -> None:
+    assert DividedAmounts.from_annotation(divided.to_annotation()) == divided
+    assert shared((0, "node-a"), sum_of=divided.to_annotation()).divided == divided
+
+
+NO_SUMS: Final = {
+    "nothing": "",
+    "another word": "yes",
+    "no object": "[1]",
+    "no slots": '{"slots":0,"resources":{"cpu":"1"}}',
+    "fewer than none": '{"slots":-3,"resources":{"cpu":"1"}}',
+    "null": '{"slots":null,"resources":null}',
+    "no quantity": '{"slots":3,"resources":{"cpu":"much"}}',
+    "a negative one": '{"slots":3,"resources":{"cpu":"-1"}}',
+    "no name of a resource": '{"slots":3,"resources":{"a b":"1"}}',
+    "nested without end": '{"slots":3,"resources":' + '{"a":' * 2000,
+}
+
+
+@pytest.mark.parametrize("text", NO_SUMS.values(), ids=NO_SUMS)
+def test_what_is_no_sum_lets_nothing_add_up(text: str) -> None:
+    reservation = shared(*parts_on(node_a=4), sum_of=text)
+    assert not reservation.slots_add_up
+    assert FreeSlots(reservation.status.slots).choose(reservation, owner_pod(cpu="8")) is None
+
+
+def test_a_window_of_a_sum_that_is_rounded_gives_all_of_it_to_one_pod() -> None:
+    spec = ReservationWindowSpec(pod_num_to_reserve=3, resources={"cpu": "10", "memory": "10Gi"})
+    window = ReservationWindow(metadata=ObjectMeta(name="nightly", namespace="prod", uid="w"), spec=spec)
+    body = build_window_reservation(window, None, Occurrence(NOON, NOON + timedelta(hours=1), NOON), ["node-a"])
+    text = body["metadata"]["annotations"][SLOTS_ADD_UP_ANNOTATION]
+    assert text == '{"slots":3,"resources":{"cpu":"10","memory":"10Gi"}}'
+    part = task("web", cpu="3333m", memory="3413Mi", replicas=3)
+    reservation = shared(*parts_on(node_a=3), part=part, sum_of=text)
+    for cpu, memory, want in (("10", "10Gi", 3), ("10", "1Gi", 3), ("6666m", "1Gi", 2), ("10001m", "1Gi", None)):
+        choice = FreeSlots(reservation.status.slots).choose(reservation, owner_pod(cpu=cpu, memory=memory))
+        assert (choice and choice.number) == want, (cpu, memory)
 
 
 @given(

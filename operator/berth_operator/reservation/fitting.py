@@ -106,7 +106,9 @@ def _slots_needed(reservation: Reservation, task: ReservationTask, pod: Pod) -> 
     if not reservation.slots_add_up:
         return int(_fits(reservation, task, pod))
     try:
-        return slots_needed(task.template, pod, scheduler_name=reservation.spec.scheduler_name)
+        return slots_needed(
+            task.template, pod, scheduler_name=reservation.spec.scheduler_name, divided=reservation.divided
+        )
     except InputError:
         return 0
 

@@ -22,6 +22,7 @@ from berth_core import (
     Occurrence,
     PodSpec,
     ReservationWindow,
+    divided_resources,
     format_timestamp,
     requests_of_slot,
 )
@@ -54,7 +55,7 @@ def build_window_reservation(
             "labels": {WINDOW_LABEL: meta.name, MANAGED_LABEL: MANAGED_BY_OPERATOR},
             "annotations": {
                 WINDOW_START_ANNOTATION: start,
-                **({SLOTS_ADD_UP_ANNOTATION: "true"} if raw_template is None else {}),
+                **({SLOTS_ADD_UP_ANNOTATION: divided_resources(spec).to_annotation()} if raw_template is None else {}),
                 **({} if spec.may_move is MayMove.NEVER else {MAY_MOVE_ANNOTATION: spec.may_move.value}),
             },
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
