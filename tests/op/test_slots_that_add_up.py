@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from berth_core import (
     DividedAmounts,
     ObjectMeta,
+    ObjectReference,
     Occurrence,
     Pod,
     Reservation,
@@ -21,7 +22,7 @@ from berth_core import (
     SlotState,
     slots_needed,
 )
-from berth_core.labels import SLOTS_ADD_UP_ANNOTATION
+from berth_core.labels import HANDOVER_GATE, SLOTS_ADD_UP_ANNOTATION
 from berth_core.resources import ResourceAmounts
 from berth_core.windows import ReservationWindowSpec
 from berth_operator.capabilities.windows.manifests import build_window_reservation
@@ -57,6 +58,8 @@ from handover_builders import (
 )
 
 PART: Final = task("web", cpu="2", memory="2Gi", replicas=10)
+FIVE: Final = task("web", cpu="2", memory="2Gi", replicas=5)
+FOUR: Final = Assignment("web", 0, "node-a", DEADLINE, (1, 2, 3))
 
 
 def shared(
@@ -66,7 +69,10 @@ def shared(
     sum_of: str = "true",
 ) -> Reservation:
     """A Reservation whose slots, given by index and node, add up."""
-    made = place(*(slot(state, index, node=node) for index, node in slots), tasks=[part])
+    return with_sum(place(*(slot(state, index, node=node) for index, node in slots), tasks=[part]), sum_of)
+
+
+def with_sum(made: Reservation, sum_of: str = "true") -> Reservation:
     meta = msgspec.structs.replace(made.metadata, annotations={SLOTS_ADD_UP_ANNOTATION: sum_of})
     return msgspec.structs.replace(made, metadata=meta)
 
@@ -283,10 +289,43 @@ def test_a_note_counts_for_the_slots_that_a_pod_may_have(indices: str, cpu: str,
     assert (trusted_assignment(reservation, noted, slots) is not None) is is_trusted
 
 
-# --- the hand-over ---------------------------------------------------------------------------------------------------
+ENDED: Final = {
+    "one that another pod took": (SlotState.TAKEN, "uid-other", (0,)),
+    "one that is lost": (SlotState.LOST, "", (0,)),
+    "one in the middle that is lost": (SlotState.LOST, "", (2,)),
+    "the last one, that another pod lost": (SlotState.LOST, "uid-other", (3,)),
+    "one that it lost itself before": (SlotState.LOST, "uid-web-0", (0,)),
+    "all but one that it lost itself before": (SlotState.LOST, "uid-web-0", (0, 1, 3)),
+    "all, which another pod took": (SlotState.TAKEN, "uid-other", (0, 1, 2, 3)),
+}
 
-FIVE: Final = task("web", cpu="2", memory="2Gi", replicas=5)
-FOUR: Final = Assignment("web", 0, "node-a", DEADLINE, (1, 2, 3))
+
+@pytest.mark.parametrize("has_gate", [True, False])
+@pytest.mark.parametrize(("state", "uid", "ended"), ENDED.values(), ids=ENDED)
+def test_a_note_with_a_slot_whose_hand_over_is_over_costs_the_others_nothing(
+    state: SlotState, uid: str, ended: tuple[int, ...], *, has_gate: bool
+) -> None:
+    owner = ObjectReference(api_version="v1", kind="Pod", namespace="default", name="x", uid=uid) if uid else None
+    slots = [slot(state, index, owner=owner) if index in ended else slot(SlotState.HELD, index) for index in range(5)]
+    holders = [placeholder(index) for index in range(5) if index not in ended]
+    noted = owner_pod(cpu="8", given=FOUR, gates=(HANDOVER_GATE,) if has_gate else ())
+    reservation = with_sum(place(*slots, tasks=[FIVE]))
+    seen = observe(reservation, *holders, noted, guards={"node-a": guard()}, probe=PROVEN)
+    decision = decide_now(seen)
+    assert [one for one in decision.actions if isinstance(one, DeletePlaceholder)] == []
+    assert Counter(one.state for one in decision.status.slots) == {state: len(ended), SlotState.HELD: 5 - len(ended)}
+    want = (AssignSlot,) if has_gate and len(ended) == 1 else (Release,)
+    assert tuple(type(one) for one in decision.actions if isinstance(one, AssignSlot | Release)) == want
+
+
+def test_a_note_on_slots_that_its_pod_lost_still_counts() -> None:
+    owner = ObjectReference(api_version="v1", kind="Pod", namespace="default", name="web-0", uid="uid-web-0")
+    reservation = with_sum(place(*(slot(SlotState.LOST, index, owner=owner) for index in range(4)), tasks=[FIVE]))
+    noted = owner_pod(cpu="8", given=FOUR)
+    assert trusted_assignment(reservation, noted, slots_by_key(reservation)) == FOUR
+
+
+# --- the hand-over ---------------------------------------------------------------------------------------------------
 
 
 def test_all_placeholders_go_under_one_guard_and_the_gate_after_the_last() -> None:

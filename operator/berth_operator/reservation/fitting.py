@@ -10,6 +10,7 @@ from berth_core import (
     Reservation,
     ReservationTask,
     Slot,
+    SlotState,
     owner_matches,
     shape_of,
     slots_needed,
@@ -164,10 +165,12 @@ def slots_by_key(reservation: Reservation) -> dict[tuple[str, int], Slot]:
 
 
 def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[str, int], Slot]) -> Assignment | None:
-    """Return the slot that a pod's note names.
+    """Return the slots that a pod's note names.
 
     None for a forged note. Anyone who may create pods may write any note: it counts only on a pod that could be given
-    that slot, and only for the node that the status names (`slots`, from `slots_by_key`).
+    those slots, and only for the node that the status names (`slots`, from `slots_by_key`). On a pod without a node it
+    does not count for slots whose hand-over is over, unless that was the pod's own and of all of them: the others
+    would be freed for a pod that is let go.
     """
     assignment = Assignment.from_pod(pod)
     if assignment is None or not may_own(reservation, pod):
@@ -176,8 +179,18 @@ def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[
     slot = slots.get((assignment.task, assignment.index))
     if task is None or slot is None or not slot.node or not _fits_slots(reservation, task, pod, assignment):
         return None
-    nodes = {slot.node if (slot := slots.get(key)) is not None else "" for key in assignment.slots}
+    noted = [slots.get(key) for key in assignment.slots]
+    if not pod.spec.node_name and any(map(_is_ended, noted)) and not all(_is_ended(slot, of=pod) for slot in noted):
+        return None
+    nodes = {slot.node if slot is not None else "" for slot in noted}
     return assignment if nodes <= {assignment.node, pod.spec.node_name} - {""} else None
+
+
+def _is_ended(slot: Slot | None, *, of: Pod | None = None) -> bool:
+    """Return whether the hand-over of a slot is over, `of` a pod or of any."""
+    if slot is None or slot.state not in {SlotState.TAKEN, SlotState.LOST}:
+        return False
+    return of is None or (slot.owner is not None and slot.owner.uid == of.metadata.uid)
 
 
 def _fits_slots(reservation: Reservation, task: ReservationTask, pod: Pod, assignment: Assignment) -> bool:
