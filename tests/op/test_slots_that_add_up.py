@@ -406,6 +406,44 @@ def test_a_pod_that_runs_has_taken_all_its_slots() -> None:
     ]
 
 
+OTHERS: Final = {
+    "the last of them": (Assignment("web", 3, "node-a", DEADLINE), "2"),
+    "the first of them": (Assignment("web", 0, "node-a", DEADLINE), "1"),
+    "two in the middle": (Assignment("web", 1, "node-a", DEADLINE, (2,)), "4"),
+    "one of them and a free one": (Assignment("web", 4, "node-a", DEADLINE, (3,)), "4"),
+    "the same": (FOUR, "8"),
+}
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+@pytest.mark.parametrize("gates", [(), (HANDOVER_GATE,)], ids=["without the gate", "with the gate"])
+@pytest.mark.parametrize(("others", "cpu"), OTHERS.values(), ids=OTHERS)
+def test_another_pod_whose_note_has_some_of_the_slots_takes_none_of_them(
+    others: Assignment, cpu: str, gates: tuple[str, ...], *, is_older: bool
+) -> None:
+    going = owner_pod(cpu="8", given=FOUR, gates=gates)
+    its_owner = ObjectReference.of("v1", "Pod", going.metadata)
+    slots = [slot(SlotState.HANDING_OVER, index, owner=its_owner) for index in range(4)]
+    reservation = with_sum(place(*slots, slot(SlotState.HELD, 4), tasks=[FIVE]))
+    other = owner_pod("aaa", cpu=cpu, given=others)
+    pods = (other, going) if is_older else (going, other)
+    seen = observe(reservation, placeholder(4), *pods, guards={"node-a": guard()}, probe=PROVEN)
+    decision = decide_now(seen)
+    owners = [one.owner.name if one.owner else "" for one in decision.status.slots]
+    assert owners == ["web-0"] * 4 + [""]
+    assert [one for one in decision.actions if isinstance(one, Release) and one.pod is going] == []
+    assert not any(isinstance(one, DeletePlaceholder) for one in decision.actions)
+
+
+def test_of_two_pods_that_no_status_names_the_older_one_gets_the_slots() -> None:
+    reservation = shared(*parts_on(node_a=5), part=FIVE)
+    older, younger = owner_pod("aaa", cpu="8", given=FOUR), owner_pod("bbb", cpu="8", given=FOUR)
+    holders = [placeholder(index) for index in range(5)]
+    seen = observe(reservation, *holders, older, younger, guards={"node-a": guard()}, probe=PROVEN)
+    owners = {one.owner.name for one in decide_now(seen).status.slots if one.owner}
+    assert owners == {"aaa"}
+
+
 # --- pods of all sizes -----------------------------------------------------------------------------------------------
 
 

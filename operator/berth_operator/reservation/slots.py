@@ -99,13 +99,24 @@ def view_slots(seen: Observation, settings: HandoverSettings) -> tuple[SlotView,
 
 
 def _assigned_owners(seen: Observation, prior: Mapping[SlotId, Slot]) -> dict[SlotId, _Given]:
-    """Return each slot's living pod with its assignment; of several pods the oldest counts."""
+    """Return each slot's living pod with its assignment.
+
+    Of several pods the one counts that the status names already, else the oldest: a note that comes later takes nothing
+    from a hand-over that has begun.
+    """
+    notes = ((pod, trusted_assignment(seen.reservation, pod, prior)) for pod in seen.owners if is_on_its_way(pod))
+    given = [(pod, note) for pod, note in notes if note is not None]
     owners: dict[SlotId, _Given] = {}
-    for pod in seen.owners:
-        note = trusted_assignment(seen.reservation, pod, prior) if is_on_its_way(pod) else None
-        if note is not None and owners.keys().isdisjoint(note.slots):
+    for pod, note in sorted(given, key=lambda pair: not _is_named(pair[0], pair[1], prior)):
+        if owners.keys().isdisjoint(note.slots):
             owners |= dict.fromkeys(note.slots, (pod, note))
     return owners
+
+
+def _is_named(pod: Pod, note: Assignment, prior: Mapping[SlotId, Slot]) -> bool:
+    """Return whether the status names a pod as the owner of all slots of its note."""
+    slot_owners = (prior[key].owner for key in note.slots)
+    return all(owner is not None and owner.uid == pod.metadata.uid for owner in slot_owners)
 
 
 def _with_swaps(
