@@ -7,9 +7,10 @@ import structlog
 from berth_core import RESERVATION_LABEL, Capacity, Pod, SlotState, read_timestamp, volcano_group_of
 from berth_operator import telemetry
 from berth_operator.capabilities.extender import logs
+from berth_operator.capabilities.extender.held_places import HeldPlaces
 from berth_operator.capabilities.extender.server import VolcanoExtender
 from berth_operator.capabilities.extender.settings import COMMAND, ExtenderSettings
-from berth_operator.capabilities.extender.verbs import Held, JobWithoutPods, holds_for, uncounted_by_queue
+from berth_operator.capabilities.extender.verbs import Held, JobWithoutPods, uncounted_by_queue
 from berth_operator.runtime.capability import Capability, Kernel
 from berth_operator.runtime.loop_threads import LoopThread
 
@@ -44,6 +45,7 @@ class Extender(Capability):
             if address
             else None
         )
+        self._places = HeldPlaces(self._clock)
         self._held: dict[str, Held] = {}
         self._held_until = 0.0
         self._loop: LoopThread | None = None
@@ -82,8 +84,8 @@ class Extender(Capability):
         )
 
     def _holds_for(self, job: JobWithoutPods) -> bool:
-        """Return whether places are held that the pods of a job may take once there are any."""
-        return holds_for(job, self._cache.reservations())
+        """Return whether places are held for the pods of a job, which come once it is let in."""
+        return self._places.hold_for(job, self._cache.reservations())
 
     def _held_in(self, queue: str) -> Held:
         """Return what is held in the name of a queue."""

@@ -1,6 +1,7 @@
 """The verbs of Volcano's extender: placeholders are no victims, owners of slots are let in, queues pay for held places.
 
-Volcano's scheduler sends three kinds of requests, and every replica gives the same answer to each:
+Volcano's scheduler sends three kinds of requests. Every replica gives the same answer to each, but for the places that
+jobs without pods are let in for:
 
 - Candidates for eviction, of which it evicts only those that every plugin of a tier names. The answer depends on the
   request alone.
@@ -10,7 +11,6 @@ Volcano's scheduler sends three kinds of requests, and every replica gives the s
   name.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -27,11 +27,7 @@ from berth_core import (
     OwnerReference,
     Pod,
     Quantities,
-    Reservation,
-    ReservationOwner,
     ResourceAmounts,
-    SlotState,
-    effective_requests,
     readable_requests,
     volcano_group_of,
 )
@@ -88,6 +84,7 @@ class _Group(_GroupMeta, frozen=True, rename="camel"):
 class _Job(msgspec.Struct, frozen=True, rename="pascal"):
     """The part of a job that is read."""
 
+    name: str = ""
     namespace: str = ""
     min_available: int = 0
     """How many of its pods must run together."""
@@ -103,6 +100,7 @@ class _Job(msgspec.Struct, frozen=True, rename="pascal"):
         group = self.pod_group or _Group()
         meta = group.metadata or group
         return JobWithoutPods(
+            name=self.name,
             namespace=self.namespace,
             pods=max(1, self.min_available),
             requests=group.spec.min_resources or {},
@@ -115,6 +113,8 @@ class _Job(msgspec.Struct, frozen=True, rename="pascal"):
 class JobWithoutPods:
     """What a PodGroup says of a job whose pods come once it is let in."""
 
+    name: str
+    """That of its PodGroup; Volcano's cache names a job by it."""
     namespace: str
     pods: int
     """How many must run together."""
@@ -197,51 +197,6 @@ def for_none(_job: JobWithoutPods) -> bool:
     return False
 
 
-def holds_for(job: JobWithoutPods, reservations: Iterable[Reservation]) -> bool:
-    """Return whether one of these Reservations holds as many places as a job needs to start.
-
-    Its owners must name what controls the job's PodGroup, or annotations that the group has.
-    """
-    return any(
-        reservation.is_live
-        and reservation.metadata.namespace == job.namespace
-        and any(_is_for(owner, job) for owner in reservation.spec.owners)
-        and _holds_enough(reservation, job)
-        for reservation in reservations
-    )
-
-
-def _is_for(owner: ReservationOwner, job: JobWithoutPods) -> bool:
-    if owner.annotations and owner.annotations.items() <= job.annotations.items():
-        return True
-    wanted = owner.object
-    if wanted is None or wanted.namespace not in {"", job.namespace}:
-        return False
-    return any(
-        reference.controller
-        and (
-            wanted.uid == reference.uid
-            if wanted.uid
-            else (wanted.kind, wanted.name) == (reference.kind, reference.name)
-        )
-        for reference in job.owners
-    )
-
-
-def _holds_enough(reservation: Reservation, job: JobWithoutPods) -> bool:
-    """Return whether the held slots are as many as the pods of a job, and have what these request together."""
-    by_task = Counter(slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD)
-    if by_task.total() < job.pods:
-        return False
-    specs = {task.name: task.template.spec for task in reservation.spec.tasks}
-    try:
-        held = ResourceAmounts.total(effective_requests(specs[task]).times(count) for task, count in by_task.items())
-        asked = ResourceAmounts.from_quantities({name: job.requests[name] for name in held if name in job.requests})
-    except (InputError, KeyError):
-        return False
-    return asked.fits_within(held)
-
-
 def never(_created: str) -> bool:
     return False
 
@@ -279,11 +234,6 @@ def vote_on_job(
 ) -> Vote:
     """Return the vote on a job that waits to be let in; raises InputError.
 
-    It is let in if held slots suffice for it to start, since their capacity is there and kept for them alone. A gang
-    with fewer slots needs more than is held, which is for Volcano's other plugins to decide. The label alone is no
-    slot, since anyone could set it. Placeholders of the namespace that await capacity are let in, too: a fence keeps it
-    for them, and Berth limits how much they await. A job without pods is let in once it has waited: its controller
-    creates pods only then, and only for pods can places be held.
     It is let in if held slots suffice for it to start: their capacity is there and kept for them alone. A gang with too
     few of them needs more than is held, and how much more may come in is for Volcano's other plugins to say. The label
     alone is no slot: anyone could set it. Placeholders of the namespace that await capacity are let in, too: a fence

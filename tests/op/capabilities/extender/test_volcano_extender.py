@@ -29,12 +29,12 @@ from berth_core.reservations import (
 )
 from berth_core.resources import ResourceAmounts
 from berth_operator.capabilities.extender.act import Extender
+from berth_operator.capabilities.extender.held_places import LET_IN_SECONDS, HeldPlaces
 from berth_operator.capabilities.extender.server import ENQUEUEABLE, OVERUSED, VERBS, VolcanoExtender
 from berth_operator.capabilities.extender.settings import ExtenderSettings
 from berth_operator.capabilities.extender.verbs import (
     Held,
     choose_victims,
-    holds_for,
     judge_queue,
     uncounted_by_queue,
     vote_on_job,
@@ -217,6 +217,7 @@ IN_WINDOW: Final = {"volcano.sh/reserveable": "true"}
 
 
 def kept_out(
+    name: str = "train",
     *,
     pods: int = 2,
     namespace: str = "default",
@@ -226,8 +227,9 @@ def kept_out(
 ) -> bytes:
     """A job without pods as Volcano sends it; some versions write the metadata of its PodGroup inline."""
     meta = {"name": "train-pg", "annotations": None, "ownerReferences": [{**JOB, "controller": True}], **meta}
-    group = {**(meta if inline else {"metadata": meta}), "spec": {"minMember": pods, "minResources": requests}}
-    of_job = {"Name": "train", "Namespace": namespace, "MinAvailable": pods, "Tasks": {}, "PodGroup": group}
+    min_resources = {"cpu": str(pods)} if requests is None else requests
+    group = {**(meta if inline else {"metadata": meta}), "spec": {"minMember": pods, "minResources": min_resources}}
+    of_job = {"Name": name, "Namespace": namespace, "MinAvailable": pods, "Tasks": {}, "PodGroup": group}
     return msgspec.json.encode({"job": of_job})
 
 
@@ -261,6 +263,27 @@ KEPT_OUT: dict[str, tuple[bytes, Reservation, bool]] = {
     "they are of another namespace": (kept_out(namespace="ml"), holding(2), False),
     "its pods request as much": (kept_out(requests={"cpu": "2", "pods": "2"}), holding(2), True),
     "its pods request more": (kept_out(requests={"cpu": "2500m"}), holding(2), False),
+    "its pods request a device that is not held": (
+        kept_out(requests={"cpu": "2", "nvidia.com/gpu": "32"}),
+        holding(2),
+        False,
+    ),
+    "its pods request no device": (kept_out(requests={"cpu": "2", "nvidia.com/gpu": "0"}), holding(2), True),
+    "its pods request memory that is not held": (kept_out(requests={"memory": "1Gi"}), holding(2), False),
+    "its pods request as much in the names of a quota": (
+        kept_out(requests={"requests.cpu": "2", "limits.cpu": "64", "count/pods": "2", "pods": "2"}),
+        holding(2),
+        True,
+    ),
+    "its pods request more in the names of a quota": (kept_out(requests={"requests.cpu": "4000"}), holding(2), False),
+    "its pods request a device in the names of a quota": (
+        kept_out(requests={"cpu": "2", "requests.nvidia.com/gpu": "8"}),
+        holding(2),
+        False,
+    ),
+    "it does not say what its pods request": (kept_out(requests={}), holding(2), False),
+    "it says how many pods only": (kept_out(requests={"pods": "2"}), holding(2), False),
+    "it says what nobody can read": (kept_out(requests={"cpu": "two"}), holding(2), False),
     "it may take places of a window": (
         kept_out(annotations=IN_WINDOW),
         holding(2, owner=ReservationOwner(annotations=IN_WINDOW)),
@@ -275,8 +298,50 @@ KEPT_OUT: dict[str, tuple[bytes, Reservation, bool]] = {
 def test_a_job_without_pods_is_let_in_where_places_are_held_for_it(
     body: bytes, kept: Reservation, *, want: bool
 ) -> None:
-    vote = vote_on_job(body, has_slot, awaits, OURS, holds=lambda job: holds_for(job, [kept]))
+    places = HeldPlaces(FakeClock())
+    vote = vote_on_job(body, has_slot, awaits, OURS, holds=lambda job: places.hold_for(job, [kept]))
     assert vote.status == int(want)
+
+
+def test_jobs_without_pods_are_let_in_for_places_that_no_other_was_let_in_for() -> None:
+    clock, kept = FakeClock(), holding(10, owner=ReservationOwner(annotations=IN_WINDOW))
+    places = HeldPlaces(clock)
+
+    def votes(jobs: int, pods: int, cpu: str = "", first: int = 0) -> int:
+        bodies = (
+            kept_out(
+                f"job-{index}",
+                pods=pods,
+                requests={"cpu": cpu or str(pods)},
+                annotations=IN_WINDOW,
+                ownerReferences=None,
+            )
+            for index in range(first, first + jobs)
+        )
+        return sum(
+            vote_on_job(body, has_slot, awaits, OURS, holds=lambda job: places.hold_for(job, [kept])).status
+            for body in bodies
+        )
+
+    assert votes(500, pods=3) == 3, "of 10 places"
+    assert votes(500, pods=3) == 3, "the same are let in as often as Volcano asks"
+    assert votes(1, pods=1, first=500) == 1, "the last place is for a small one"
+    assert votes(1, pods=1, first=501) == 0
+    clock.sleep(LET_IN_SECONDS)
+    assert votes(500, pods=1, cpu="4", first=600) == 2, "of 10 cpu, once the pods of the others had time to come"
+
+
+def test_a_job_that_may_use_several_windows_uses_one() -> None:
+    owner = ReservationOwner(annotations=IN_WINDOW)
+    small, large = holding(1, owner=owner), holding(4, owner=owner)
+    large = msgspec.structs.replace(large, metadata=msgspec.structs.replace(large.metadata, uid="uid-large"))
+    places = HeldPlaces(FakeClock())
+
+    def vote(name: str, pods: int) -> int:
+        body = kept_out(name, pods=pods, annotations=IN_WINDOW, ownerReferences=None)
+        return vote_on_job(body, has_slot, awaits, OURS, holds=lambda job: places.hold_for(job, [small, large])).status
+
+    assert [vote("a", 4), vote("b", 1), vote("c", 1), vote("a", 4)] == [1, 1, 0, 1]
 
 
 @pytest.mark.asyncio
