@@ -30,7 +30,7 @@ from berth_core import (
     Snapshot,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.framework.interfaces import FailedMoves
+from berth_descheduler.framework.interfaces import FailedMoves, PastMove
 from berth_descheduler.migration.absent_programs import OPERATOR, why_absent
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests.plans import MOST_MOVES
@@ -47,6 +47,7 @@ from berth_descheduler.migration.plans.history import (
     PodName,
     find_failed_moves,
     find_last_moves,
+    find_moves_of_others,
     find_pods_in_cooldown,
 )
 from berth_descheduler.migration.plans.leases import run_lease
@@ -323,7 +324,8 @@ class Cycle:
             self._context.observer.nodes_freed(freed_nodes)
         is_looked_at = self._settings.mode in {RunMode.PLAN, RunMode.APPROVE}
         self._keep_to(find_last_moves(plans, self._settings.policy, with_proposed=is_looked_at))
-        self._note_failures(find_failed_moves(plans, self._settings.policy))
+        policy = self._settings.policy
+        self._note_past(find_failed_moves(plans, policy), find_moves_of_others(plans, policy))
         nodes = self._client.list(NODES, type=Node).items
         sweep_freed_nodes(self._client, nodes, self._read_snapshot)
         sweep_cooling_nodes(self._client, self._context.clock, nodes)
@@ -333,9 +335,10 @@ class Cycle:
         """Keep to moves of an earlier plan where others bring no more."""
         self._planner = dataclasses.replace(self._planner, run=dataclasses.replace(self._planner.run, earlier=moves))
 
-    def _note_failures(self, failed: Mapping[str, FailedMoves]) -> None:
-        """Tell plugins which moves of the policy have failed lately."""
-        self._planner = dataclasses.replace(self._planner, run=dataclasses.replace(self._planner.run, failed=failed))
+    def _note_past(self, failed: Mapping[str, FailedMoves], of_others: tuple[PastMove, ...]) -> None:
+        """Tell plugins which moves of the policy have failed lately, and what other policies moved."""
+        run = dataclasses.replace(self._planner.run, failed=failed, of_others=of_others)
+        self._planner = dataclasses.replace(self._planner, run=run)
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
         """Resume the plans of interrupted runs under their own policies' settings.

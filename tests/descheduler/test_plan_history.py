@@ -20,10 +20,13 @@ from berth_core.migration_plans import (
     PlanPhase,
 )
 from berth_core.objects import ObjectMeta
+from berth_core.reservations import ObjectReference
+from berth_descheduler.framework.interfaces import PastMove
 from berth_descheduler.migration.plans.history import (
     count_ping_pong,
     find_failed_moves,
     find_last_moves,
+    find_moves_of_others,
     find_pods_in_cooldown,
     find_refilled,
 )
@@ -86,6 +89,29 @@ def test_failures_in_a_row_are_counted_by_pod(plans: list[MigrationPlan], want: 
     failed = find_failed_moves(plans, "")
     known = {uid: (failure.times, NOON - failure.at) for uid, failure in failed.items()}
     assert known == ({} if want is None else {"uid-web-1": (want[0], timedelta(minutes=want[1]))})
+
+
+AWAY = {
+    "landed": (MoveState.LANDED, "", 1),
+    "was evicted without a place": (MoveState.REMOVED, "", 1),
+    "is on its way": (MoveState.EVICTED, "", 1),
+    "failed once its pod was evicted": (MoveState.FAILED, "web-2", 1),
+    "failed before": (MoveState.FAILED, "", 0),
+    "was skipped": (MoveState.SKIPPED, "", 0),
+    "waits for its place": (MoveState.RESERVING, "", 0),
+}
+
+
+@pytest.mark.parametrize(("state", "replacement", "want"), AWAY.values(), ids=AWAY)
+def test_what_other_policies_took_off_their_nodes_is_known_by_controller(
+    state: MoveState, replacement: str, want: int
+) -> None:
+    moved = msgspec.structs.replace(move("web-1", "a", "b"), owner=ObjectReference(kind="Job", name="web", uid="web"))
+    made = plan("a", 5, (moved, went("web-1", replacement, state=state)))
+    begun = msgspec.structs.replace(made.status, start_time=format_timestamp(NOON - timedelta(minutes=9)))
+    made = msgspec.structs.replace(made, status=begun)
+    assert find_moves_of_others([made], "p") == (PastMove("web", "a", NOON - timedelta(minutes=9)),) * want
+    assert find_moves_of_others([made], "") == (), "its own"
 
 
 A_TO_B = (move("web-1", "a", "b"), went("web-1", "web-2"))

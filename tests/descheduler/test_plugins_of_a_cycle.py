@@ -280,6 +280,28 @@ def test_a_pod_that_is_named_does_not_wait_for_the_places_of_others_of_its_node(
     assert states(outcome) == {"web-1": ("Landed", ""), "api-1": ("Landed", "")}
 
 
+@dataclass(frozen=True)
+class Looking:
+    """Names no pod, and keeps what other policies moved."""
+
+    seen: list[str]
+
+    def deschedule(self, view: ClusterView) -> Iterable[Candidate]:
+        self.seen.extend(move.source for move in view.of_others)
+        return ()
+
+
+@pytest.mark.parametrize(("policy", "want"), [("nightly", []), ("daily", ["low-2"])])
+def test_a_plugin_sees_what_other_policies_moved(policy: str, want: list[str]) -> None:
+    cluster = fragmented_cluster()
+    assert run(cluster, naming("web-2"), replace(SETTINGS, policy="nightly")).clean
+    seen: list[str] = []
+    balance = Enabled("", NoBalance(("Looking",)))
+    looking = with_plugins(PLANNER, deschedule=(Enabled("Looking", Looking(seen)),), balance=balance)
+    run(cluster, looking, replace(SETTINGS, policy=policy))
+    assert seen == want
+
+
 def of_web(reservation: Raw) -> bool:
     return bool(reservation["spec"]["owners"][0]["object"]["name"] == "web")
 

@@ -6,7 +6,7 @@ Plugins decide and say why; they touch nothing: what they name goes through the 
 everything else.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -52,6 +52,16 @@ class FailedMoves:
 NO_FAILURES: Final[Mapping[str, FailedMoves]] = MappingProxyType({})
 
 
+@dataclass(frozen=True, slots=True)
+class PastMove:
+    """A pod that a plan has taken off its node."""
+
+    controller_uid: str
+    source: str
+    at: datetime
+    """When the plan was begun."""
+
+
 class ClusterView:
     """The cluster at one moment, as plugins see it.
 
@@ -64,6 +74,7 @@ class ClusterView:
         now: datetime | None,
         own_namespace: str = DEFAULT_NAMESPACE,
         failed: Mapping[str, FailedMoves] = NO_FAILURES,
+        of_others: Sequence[PastMove] = (),
     ) -> None:
         self._read = read
         self.now = now
@@ -72,6 +83,8 @@ class ClusterView:
         """Berth's namespace, in which only Berth makes pods."""
         self.failed = failed
         """How the last moves of pods failed that the same policy planned, by the pods' uids."""
+        self.of_others = of_others
+        """What plans of other policies, and of runs by hand, have moved."""
 
     @classmethod
     def of(
@@ -80,9 +93,10 @@ class ClusterView:
         now: datetime | None = None,
         own_namespace: str = DEFAULT_NAMESPACE,
         failed: Mapping[str, FailedMoves] = NO_FAILURES,
+        of_others: Sequence[PastMove] = (),
     ) -> "ClusterView":
         """Return the view of a snapshot."""
-        return cls(lambda: snapshot, now, own_namespace, failed)
+        return cls(lambda: snapshot, now, own_namespace, failed, of_others)
 
     @cached_property
     def snapshot(self) -> Snapshot:

@@ -18,7 +18,7 @@ from berth_core import (
     read_percentage,
 )
 from berth_core.policies import MOVES_PER_CONTROLLER, MOVES_PER_WAVE
-from berth_descheduler.framework.interfaces import NO_FAILURES, FailedMoves, PluginSet
+from berth_descheduler.framework.interfaces import NO_FAILURES, FailedMoves, PastMove, PluginSet
 from berth_descheduler.framework.rules import Rule
 
 R = TypeVar("R", bound=Rule)
@@ -239,6 +239,9 @@ class RunSoFar:
 
     failed: Mapping[str, FailedMoves] = field(default_factory=lambda: NO_FAILURES)
     """How the last moves of pods failed that the same policy planned, by the pods' uids."""
+
+    of_others: tuple[PastMove, ...] = ()
+    """What plans of other policies, and of runs by hand, have moved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,10 @@ def name_pods(snapshot: Snapshot, settings: PlannerSettings) -> Named:
     Raises `PluginError`.
     """
     run = settings.run
-    return settings.plugins.candidates(ClusterView.of(snapshot, run.now, settings.scope.own_namespace, run.failed))
+    own_namespace = settings.scope.own_namespace
+    return settings.plugins.candidates(
+        ClusterView.of(snapshot, run.now, own_namespace, failed=run.failed, of_others=run.of_others)
+    )
 
 
 def propose_for_named(problem: Problem, named: Named) -> tuple[Proposal, State]:

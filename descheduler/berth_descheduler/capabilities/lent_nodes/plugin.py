@@ -48,7 +48,7 @@ from berth_core import (
 )
 from berth_descheduler.capabilities.lent_nodes.room_by_eviction import with_evictions
 from berth_descheduler.framework import Candidate, ClusterView, Refusal, RefusalReason
-from berth_descheduler.framework.interfaces import FailedMoves, PluginSet
+from berth_descheduler.framework.interfaces import FailedMoves, PastMove, PluginSet
 from berth_descheduler.framework.rules import NodeRole, Rule
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 from berth_descheduler.planner import (
@@ -140,6 +140,8 @@ class LentNodes:
                 if pod.spec.node_name in emptied
             ]
             awake = [(pod, evicts) for pod, evicts in leaving if not job.rests(pod, view.failed, or_evict=evicts)]
+            if job.rests_after(view.of_others, [pod for pod, _ in awake]):
+                continue
             for pod, evicts in awake[: job.spare()]:
                 yield _candidate(job, pod, or_evict=evicts)
 
@@ -336,6 +338,23 @@ class _JobOnLentNodes:
             return False
         pause = self._period * (1 << min(failure.times, _MOST_DOUBLINGS))
         return self.now - failure.at < max(self._period, min(pause, _LONGEST_PAUSE))
+
+    def rests_after(self, of_others: Iterable[PastMove], pods: Sequence[Pod]) -> bool:
+        """Return whether these pods are left alone as another policy took one of the job off a lent node in the period.
+
+        One that was taken though its node had to be empty later does not keep pods whose time is short.
+        """
+        if self.now is None or not pods:
+            return False
+        controllers = {member.controller.uid for member in self.members if member.controller is not None}
+        began = self.now - self._period + min(_JITTER, self._period / 2)
+        hours = [
+            _hour(self.closed[move.source])
+            for move in of_others
+            if move.controller_uid in controllers and move.source in self.closed and move.at > began
+        ]
+        first = min((self.closed[pod.spec.node_name] for pod in pods), key=_hour)
+        return bool(hours) and (min(hours) <= _hour(first) or self._time_to_spare(first) > self._period / 2)
 
     def is_late(self, fence: Pod) -> bool:
         """Return whether a node has to be empty before another period may be lost to moves that fail.

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from berth_core import MigrationPlan, MoveReason, MoveState, MoveStatus, PlannedMove, read_timestamp
-from berth_descheduler.framework.interfaces import FailedMoves
+from berth_descheduler.framework.interfaces import FailedMoves, PastMove
 
 PING_PONG_PERIOD: Final = timedelta(hours=24)
 """How long a move counts as undone by a later one."""
@@ -28,6 +28,9 @@ _NOT_OF_THE_POD: Final = frozenset(
     }
 )
 """Reasons that say nothing about the move's pod: the plan stopped, or waited for something else."""
+
+_AWAY: Final = frozenset({MoveState.EVICTED, MoveState.LANDED, MoveState.ELSEWHERE, MoveState.REMOVED})
+"""The pod has left its node, or is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,17 @@ def find_failed_moves(plans: Iterable[MigrationPlan], policy: str) -> dict[str, 
             first = FailedMoves(1, ended_at)
             failed[move.pod_uid] = first if newest is None else replace(newest, times=newest.times + 1)
     return failed
+
+
+def find_moves_of_others(plans: Iterable[MigrationPlan], policy: str) -> tuple[PastMove, ...]:
+    """Return the pods with a controller that plans of other policies than this one took off their nodes."""
+    return tuple(
+        PastMove(move.owner.uid, move.source, begun_at)
+        for plan in plans
+        if plan.spec.policy != policy and (begun_at := read_timestamp(plan.status.start_time)) is not None
+        for move, status in zip(plan.spec.moves, plan.move_statuses, strict=True)
+        if move.owner is not None and (status.state in _AWAY or _was_brought(status))
+    )
 
 
 def find_refilled(

@@ -13,7 +13,7 @@ import yaml
 from berth_core import InputError, Node, Pod, Snapshot, format_timestamp
 from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes, why_not_evicted
 from berth_descheduler.framework import Candidate, ClusterView, RefusalReason
-from berth_descheduler.framework.interfaces import Enabled, FailedMoves
+from berth_descheduler.framework.interfaces import Enabled, FailedMoves, PastMove
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.registry import default_settings
@@ -21,6 +21,7 @@ from berth_descheduler.report.summary import summarise_plan
 from builders import NOON, bare_pod, node, owner, pod, volcano_pod_group
 from planner_settings import with_settings
 
+LONG: Final = timedelta(minutes=30)
 GROUP: Final = {"scheduling.k8s.io/group-name": "train"}
 
 
@@ -150,6 +151,31 @@ def test_only_pods_of_the_zones_that_are_named_leave() -> None:
     for zones, want in ((["rz1"], ["train-0"]), (["rz2"], ["web"]), (["rz3"], []), ([], ["train-0", "web"])):
         named_pods = LentNodes.parse({"zones": zones}).deschedule(ClusterView.of(snapshot))
         assert sorted(one.name for one in named_pods) == want
+
+
+LATER: Final = NOON + timedelta(days=1)
+BY_OTHERS: Final[dict[str, tuple[PastMove, datetime, datetime, int]]] = {
+    "the run of another zone took one in the period": (PastMove("web", "other", NOON), LATER, LATER, 0),
+    "it did so before the period": (PastMove("web", "other", NOON - timedelta(minutes=30)), LATER, LATER, 1),
+    "it took one of another job": (PastMove("mail", "other", NOON), LATER, LATER, 1),
+    "a plan took one off a node that is not lent": (PastMove("web", "usual", NOON), LATER, LATER, 1),
+    "it took one whose node has to be empty later": (PastMove("web", "other", NOON), LATER, LATER + LONG, 0),
+    "it did so though the time is short here": (PastMove("web", "other", NOON), NOON + LONG, LATER, 1),
+    "it did so where the time is as short": (PastMove("web", "other", NOON), NOON + LONG, NOON + LONG, 0),
+}
+
+
+@pytest.mark.parametrize(("move", "hour", "other_hour", "want"), BY_OTHERS.values(), ids=BY_OTHERS)
+def test_a_job_on_nodes_of_several_zones_loses_one_pod_in_a_period_of_theirs(
+    move: PastMove, hour: datetime, other_hour: datetime, want: int
+) -> None:
+    nodes = (lent(), node("other", labels={"volcano.sh/revocable-zone": "rz2"}), node("usual"))
+    web = owner(name="web", uid="web")
+    pods = [pod(f"web-{index}", node=on, controller=web) for index, on in enumerate(("lent", "lent", "other", "other"))]
+    fences = (dated_fence(hour, "30m"), dated_fence(other_hour, "30m", on="other"))
+    snapshot = Snapshot(nodes=nodes, pods=(*fences, *pods))
+    view = ClusterView.of(snapshot, NOON + timedelta(seconds=20), of_others=(move,))
+    assert len(list(LentNodes.parse({"zones": ["rz1"]}).deschedule(view))) == want
 
 
 @pytest.mark.parametrize("zones", ["rz1", [1], [""], {"rz1": True}])
