@@ -247,6 +247,15 @@ def test_other_plans_are_left_alone(one: MigrationPlan) -> None:
     assert plans_to_end(VALID_ONE, [one], NOW) == ()
 
 
+def test_no_plan_ends_for_want_of_a_policy_that_may_only_not_be_known_yet() -> None:
+    gone, aborted = plan(phase="Requested", policy="gone"), plan(phase="Proposed", policy="gone", aborted=True)
+    assert plans_to_end(VALID_ONE, [gone], NOW, all_known=False) == ()
+    for ended in (aborted, plan(phase="Requested", aborted=True)):
+        assert len(plans_to_end(VALID_ONE, [ended], NOW, all_known=False)) == 1
+    bad = {"bad": known("bad", {"nodeSelector": "a b"})}
+    assert len(plans_to_end(bad, [plan(phase="Requested", policy="bad")], NOW, all_known=False)) == 1
+
+
 def test_the_oldest_plans_go_that_are_over_and_long_past() -> None:
     keeper = {"p": known(spec={"plansKept": 2, "limits": {"podCoolDown": "5h"}})}
     over = [plan(f"plan-{hours}", "Succeeded", hours=hours) for hours in (1, 2, 3, 6, 7)]

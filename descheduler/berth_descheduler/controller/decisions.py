@@ -201,9 +201,11 @@ def schedule_base(policy: DeschedulerPolicy, schedule: Schedule, now: datetime) 
 
 
 def plans_to_end(
-    known: Mapping[str, ParsedPolicy], plans: Iterable[MigrationPlan], now: datetime
+    known: Mapping[str, ParsedPolicy], plans: Iterable[MigrationPlan], now: datetime, *, all_known: bool = True
 ) -> tuple[PlanTermination, ...]:
     """Return the plans of policies to end without being begun.
+
+    Unless `all_known`, there may be more policies than these, and no plan ends for want of one.
 
     A plan that can never be carried out becomes Failed; one that was aborted, came back from a backup, did not begin in
     time, or is of no valid policy, becomes Aborted. A plan that came back ends even if it was begun.
@@ -215,7 +217,9 @@ def plans_to_end(
     faulty_plans = (
         PlanTermination(plan, f"Failed: {fault}", PlanPhase.FAILED) for plan, fault in faults if fault is not None
     )
-    endings = ((plan, _why_ended(known, plan, now)) for plan in unbegun_plans if plan.fault is None)
+    endings = (
+        (plan, _why_ended(known, plan, now, all_known=all_known)) for plan in unbegun_plans if plan.fault is None
+    )
     return (
         *faulty_plans,
         *(PlanTermination(plan, CAME_BACK) for plan in begun_elsewhere),
@@ -228,7 +232,7 @@ def is_unbegun(plan: MigrationPlan) -> bool:
     return not plan.phase.terminal and plan.phase is not PlanPhase.RUNNING
 
 
-def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: datetime) -> str:
+def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: datetime, *, all_known: bool) -> str:
     """Return why an unbegun plan has to end, "" if it need not."""
     if plan.spec.aborted:
         return "aborted: an abort was requested before it began"
@@ -237,7 +241,9 @@ def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: date
     if _is_late(plan, now):
         is_unapproved = plan.phase is PlanPhase.PROPOSED and not plan.spec.approved
         return "aborted: it was not approved in time" if is_unapproved else "aborted: it did not begin in time"
-    return "" if not is_open(plan) else _why_not_run(known.get(plan.spec.policy), plan)
+    if not is_open(plan) or (plan.spec.policy and plan.spec.policy not in known and not all_known):
+        return ""
+    return _why_not_run(known.get(plan.spec.policy), plan)
 
 
 def _why_not_run(known: ParsedPolicy | None, plan: MigrationPlan) -> str:

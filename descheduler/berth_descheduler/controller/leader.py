@@ -95,6 +95,7 @@ class LeaderElector:
                 self._run_lease.look()
 
     def _serve(self, store: PolicyStore, wake_up: WakeUp) -> None:
+        store.look_at_own()  # what runs beside the runner counts on it
         status_controller = StatusController(self._context, store, self._metrics, wake_up.event())
         leading = Leading(
             client=self._context.client,

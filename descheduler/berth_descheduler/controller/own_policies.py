@@ -34,14 +34,21 @@ class OwnPolicies:
         self._scheduled: dict[str, str] = {}
         """By uid the last time that counted."""
         self._looked_at: float | None = None
+        self._is_read = False
+        self._last_error = ""
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether a look has worked once; before that a policy that is not known may be one of these."""
+        return self._is_read
 
     def look(self, of_people: Iterable[DeschedulerPolicy]) -> None:
-        """Ask the capabilities, if it is time; what cannot be read is as it was.
+        """Ask the capabilities, if it is time; what cannot be read is as it was, and the log says why once.
 
         A policy of people goes before one of the same name.
         """
         now = self._clock.monotonic()
-        pause = _LOOK_SECONDS if self._policies else _EMPTY_SECONDS
+        pause = _LOOK_SECONDS if self._policies or self._last_error or not self._is_read else _EMPTY_SECONDS
         if self._looked_at is not None and now - self._looked_at < pause:
             return
         self._looked_at = now
@@ -52,12 +59,16 @@ class OwnPolicies:
                 policy for capability in EVERY_CAPABILITY for policy in capability.own_policies(self._client, policies)
             ]
         except BerthError as error:
-            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
+            if str(error) != self._last_error:
+                _LOG.warning(telemetry.OWN_POLICIES_UNREAD, **{telemetry.KEY_ERROR: str(error)})
+            self._last_error = str(error)
             return
+        self._last_error = ""
         with self._lock:
             self._policies = {policy.name: policy for policy in own if policy.name not in taken}
             uids = {policy.policy.metadata.uid for policy in own}
             self._scheduled = {uid: time for uid, time in self._scheduled.items() if uid in uids}
+            self._is_read = True
 
     def all(self) -> tuple[DeschedulerPolicy, ...]:
         """Return the policies, each with the time at which it was last scheduled."""

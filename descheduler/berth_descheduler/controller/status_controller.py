@@ -62,6 +62,7 @@ class StatusController:
 
     def pass_once(self) -> bool:
         """Reconcile everything once; return whether all of it worked."""
+        all_known = self._store.own.is_read  # asked first: what is read meanwhile is known below
         policies, plans, now = self._store.known(), self._store.plans(), self._context.clock.now()
         invalid = sum(isinstance(parsed.run, PolicyError) for parsed in policies.values())
         self._metrics.show(
@@ -69,7 +70,8 @@ class StatusController:
         )
         own = {policy.metadata.name for policy in self._store.own.all()}
         chores = [partial(self._write_status, parsed, plans) for name, parsed in policies.items() if name not in own]
-        chores += [partial(self._end, ending) for ending in plans_to_end(policies, plans, now)]
+        endings = plans_to_end(policies, plans, now, all_known=all_known)
+        chores += [partial(self._end, ending) for ending in endings]
         chores += [partial(self._fail, plan) for plan in unreadable_plans(plans)]
         expired = expired_plans(policies, plans, now, self._context.plan_retention)
         chores += [partial(self._delete, plan) for plan in (*plans_over_history_limit(policies, plans, now), *expired)]

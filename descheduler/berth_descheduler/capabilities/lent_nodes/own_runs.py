@@ -27,7 +27,7 @@ from berth_core import (
 )
 from berth_core.policies import FreedNodes, PluginConfig, Plugins, PluginSet
 from berth_descheduler.capability import OwnPolicy
-from berth_kube import REVOCABLE_ZONES, ForbiddenError, KubeClient, NotFoundError
+from berth_kube import REVOCABLE_ZONES, KubeClient, NotFoundError
 
 ZONES_ARGUMENT: Final = "zones"
 _PREFIX: Final = "revocablezone-"
@@ -37,8 +37,8 @@ _SHORTEST_PERIOD: Final = timedelta(seconds=10)
 
 
 def zone_policies(client: KubeClient, of_people: Sequence[DeschedulerPolicy]) -> Iterator[OwnPolicy]:
-    """Yield the policy of each zone that no policy of people empties; none where there are no zones to be read."""
-    with suppress(NotFoundError, ForbiddenError):
+    """Yield the policy of each zone that no policy of people empties; none where the cluster has no such kind."""
+    with suppress(NotFoundError):
         for zone in (RevocableZone.read(body) for body in client.list(REVOCABLE_ZONES).items):
             if not any(takes_over(policy, zone.metadata.name) for policy in of_people):
                 with suppress(InputError):

@@ -6,15 +6,23 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
-from berth_core import DeschedulerPolicy, SystemClock, format_timestamp
+from berth_core import DeschedulerPolicy, MigrationPlan, PlanPhase, SystemClock, format_timestamp
 from berth_descheduler.capabilities.lent_nodes.own_runs import policy_name
 from berth_descheduler.controller.own_policies import OwnPolicies
+from berth_descheduler.controller.status_controller import StatusController
+from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
+from berth_descheduler.metrics import PolicyMetrics
+from berth_descheduler.picture import Picture
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults, read_policy
+from berth_kube import MIGRATION_PLANS
 from berth_kube.client import connect
-from builders import NOON_TEXT
-from scripted_server import ScriptedServer, page
+from builders import NOON_TEXT, FakeClock
+from descheduler.fake_cluster import FakeCluster
+from scripted_server import ScriptedServer, page, refusal
 
 WITH_PLUGIN: Final = {"name": "p", "plugins": {"deschedule": {"enabled": ["LentNodes"]}}}
 
@@ -103,6 +111,54 @@ def test_the_last_run_of_a_zone_is_remembered(tmp_path: Path) -> None:
     known = own.named(policy_name("rz1"))
     assert known is not None
     assert (known.regarding.kind, known.regarding.name) == ("RevocableZone", "rz1")
+
+
+ZONES_PATH: Final = "/apis/berth.volcano.sh/v1alpha1/revocablezones"
+FORBIDDEN: Final = refusal(403, "Forbidden", "revocablezones is forbidden")
+UNREAD: Final = "objects that are run without a policy not read, will be tried again"
+
+
+def test_zones_that_may_not_be_read_are_as_they_were_and_the_log_says_so_once(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with ScriptedServer() as server, connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
+        server.on("GET", ZONES_PATH, FORBIDDEN, FORBIDDEN, page(zone()), FORBIDDEN, page())
+        own = OwnPolicies(client, clock)
+        seen: list[tuple[bool, int]] = []
+        with capture_logs() as lines:
+            for _ in range(5):
+                own.look(())
+                seen.append((own.is_read, len(own.all())))
+                clock.sleep(10)
+    assert seen == [(False, 0), (False, 0), (True, 1), (True, 1), (True, 0)]
+    assert [line["event"] for line in lines] == [UNREAD] * 2, "once for each time that it begins"
+
+
+def test_plans_of_a_zone_are_left_to_the_next_leader_until_it_has_read_the_zones() -> None:
+    cluster = FakeCluster()
+    waits = {"policy": policy_name("rz1"), "mode": "Auto", "approved": True}
+    head = {"name": "waits", "creationTimestamp": format_timestamp(SystemClock().now())}
+    cluster.add(MIGRATION_PLANS, {"metadata": head, "spec": waits, "status": {"phase": "Approved"}})
+    context = ServiceContext(
+        cluster.as_client(),
+        FakeClock(),
+        RunDefaults(),
+        installed_plugins(),
+        plan_retention=None,
+        picture=Picture(cluster.as_client(), "berth-system"),
+    )
+
+    def phase() -> PlanPhase:
+        return cluster.get(MIGRATION_PLANS, "waits", type=MigrationPlan).phase
+
+    wake_up = WakeUp()
+    with PolicyStore(context, wake_up) as store:
+        assert store.wait(lambda: False)
+        statuses = StatusController(context, store, PolicyMetrics(CollectorRegistry(), FakeClock()), wake_up.event())
+        assert statuses.pass_once()
+        assert phase() is PlanPhase.APPROVED, "whether there is such a zone is not known yet"
+        store.look_at_own()
+        assert statuses.pass_once()
+    assert phase() is PlanPhase.ABORTED, "there is none"
 
 
 def test_without_zones_nothing_is_run(tmp_path: Path) -> None:
