@@ -69,6 +69,7 @@ RIGHTS: Final[dict[str, list[dict[str, list[str]]]]] = {
             "resources": ["deschedulerpolicies", "reservationwindows"],
             "verbs": ["list"],
         },
+        {"apiGroups": ["batch.volcano.sh"], "resources": ["reservations"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
     ],
     "reader": [
@@ -239,6 +240,7 @@ ASKED: Final = {
     "an abort": ("POST", "/v1/plans/rest-over/abort"),
     "fragmentation": ("GET", "/v1/fragmentation"),
     "the calendar": ("GET", "/v1/calendar"),
+    "findings": ("GET", "/v1/findings"),
     "policies": ("GET", "/v1/policies"),
 }
 MAY: Final = {

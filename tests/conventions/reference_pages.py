@@ -27,8 +27,8 @@ from berth_descheduler.api.app import build_paths
 from berth_descheduler.api.openapi import describe
 from berth_descheduler.api.problems import ProblemError, ProblemKind
 from berth_descheduler.api.schemas import EventKind
-from berth_descheduler.cli.doctor import ADVICE
 from berth_descheduler.cli.main import berth
+from berth_descheduler.doctor import ADVICE
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.outcome import Phase, Verdict

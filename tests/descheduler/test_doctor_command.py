@@ -27,13 +27,13 @@ from berth_core.reservations import (
 )
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cli import doctor
-from berth_descheduler.cli.doctor import ADVICE
-from berth_descheduler.cli.findings import (
+from berth_descheduler.cli.main import run
+from berth_descheduler.doctor import ADVICE
+from berth_descheduler.doctor.findings import (
     find_queue_troubles,
     find_unanswered_evictions,
     find_waits_in_vain,
 )
-from berth_descheduler.cli.main import run
 from berth_kube.client import connect
 from berth_sandbox.invariants import BOUND_SECONDS, ClusterState, Invariant, Violation
 from builders import NOON_TEXT, FakeClock, meta, node, owner, pod, reservation

@@ -50,6 +50,7 @@ PATHS = (
     "GET /v1/queues",
     "GET /v1/reservations",
     "GET /v1/calendar",
+    "GET /v1/findings",
     "GET /v1/policies",
 )
 REJECTIONS = [400, 401, 403, 404, 405, 406, 409, 413, 414, 415, 422, 428, 429, 431, "5xx"]

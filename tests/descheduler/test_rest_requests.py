@@ -56,6 +56,7 @@ EVERY_PATH = (
     ("GET", "/v1/queues"),
     ("GET", "/v1/reservations"),
     ("GET", "/v1/calendar"),
+    ("GET", "/v1/findings"),
     ("GET", "/v1/policies"),
 )
 

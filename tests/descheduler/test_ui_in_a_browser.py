@@ -6,12 +6,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import msgspec
 import pytest
 
+from berth_core.labels import DRAINING_TAINT, REVOCABLE_ZONE_LABEL
+from berth_core.objects import Taint
 from berth_core.snapshot import Snapshot
 from berth_descheduler.api.capacity_history import CapacityHistory
+from berth_descheduler.doctor import rights_asked_for
 from berth_descheduler.planner import report_capacity
-from berth_kube.resources import MIGRATION_PLANS, RESERVATION_WINDOWS
+from berth_kube.resources import MIGRATION_PLANS, NODES, RESERVATION_WINDOWS
 from berth_sandbox.ports import free_port
 from browser import Browser, browsing
 from builders import node, pod
@@ -135,6 +139,36 @@ def test_the_openings_of_windows_are_listed_and_what_never_opens_is_named(
     sign_in(browser, url)
     until(browser, has_text("#calendar tbody", "batch/nightlyopens10"))
     until(browser, has_text("#calendar", "batch/bad never opens: "))
+
+
+def test_what_doctor_finds_is_listed_by_kind_with_its_objects_and_what_to_do(
+    browser: Browser, url: str, cluster: ReviewingCluster
+) -> None:
+    cluster.start_operator()
+    cluster.rights["admin"] |= {(right.verb, right.resource.plural) for right in rights_asked_for(())}
+    sign_in(browser, url)
+    until(browser, has_text("#findings", "There are no findings: "))
+    for name in ("n8", "n9"):
+        lent = node(name, labels={REVOCABLE_ZONE_LABEL: "gone"}, taints=[Taint(key=DRAINING_TAINT)])
+        cluster.add(NODES, msgspec.to_builtins(lent))
+    until(browser, "document.querySelectorAll('#findings .finding').length === 2")
+    unknown, draining = (f"#findings .finding:nth-child({index})" for index in (2, 1))
+    until(browser, has_text(f"{unknown} li:last-child", "node n9: its label names 'gone'"))
+    until(browser, has_text(unknown, "kubectl label node n8 "))
+    until(browser, has_text(f"{draining} li", "(may still pass by itself)"))
+    assert not browser.evaluate(has_text(unknown, "may still pass"))
+    for name in ("n8", "n9"):
+        cluster.remove(NODES, cluster.get(NODES, name))
+    until(browser, has_text("#findings", "There are no findings: "))
+
+
+def test_what_is_not_looked_for_in_want_of_rights_is_said(
+    browser: Browser, url: str, cluster: ReviewingCluster
+) -> None:
+    cluster.start_operator()
+    sign_in(browser, url)
+    until(browser, has_text("#findings", "There are no findings among what was looked for."))
+    until(browser, has_text("#findings", "the rights to get leases berth-descheduler, "))
 
 
 def test_a_plan_that_changed_behind_the_dialog_is_not_approved(

@@ -12,8 +12,8 @@ import pytest
 from berth_core import RestrictionReason
 from berth_core.snapshot import decode_list, describe_unreadable, encode_items
 from berth_descheduler.cli import doctor
-from berth_descheduler.cli.doctor import ADVICE
 from berth_descheduler.cli.main import run
+from berth_descheduler.doctor import ADVICE
 from berth_sandbox.invariants import Invariant
 from builders import NOON_TEXT, FakeClock
 from descheduler.cluster_script import serve_items

@@ -25,6 +25,7 @@ from berth_descheduler.api.request_guard import RequestGuard
 from berth_descheduler.api.request_limits import Admission
 from berth_descheduler.api.routes import build_routes
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.api.trouble_watch import TroubleWatch
 from berth_descheduler.ui import build_page_routes
 from berth_kube import KubeClient
 
@@ -45,6 +46,7 @@ class Application:
     ) -> None:
         self._workers = Workers(settings.limits.workers, settings.times.call_seconds)
         self._capacity = FragmentationQueries(client, clock, settings)
+        self._troubles = TroubleWatch(client, clock, settings)
         self._feeds = PlanFeeds(client, settings)
         client_within_limit = client.within(settings.times.call_seconds)
         authority_class = LocalAuthority if settings.local_token else Authority
@@ -55,6 +57,7 @@ class Application:
             self._workers,
             authority,
             self._capacity,
+            self._troubles,
             self._feeds,
             settings,
             history or CapacityHistory(),
@@ -74,6 +77,7 @@ class Application:
     def close(self) -> None:
         self.end_streams()
         self._capacity.close()
+        self._troubles.close()
         self._workers.close()
 
 

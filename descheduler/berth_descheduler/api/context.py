@@ -1,7 +1,7 @@
 """What the functions behind the paths share."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,6 +21,7 @@ from berth_descheduler.api.reads import (
 )
 from berth_descheduler.api.request_limits import Ticket
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.api.trouble_watch import TroubleWatch
 from berth_kube import (
     QUEUES,
     VOLCANO_QUEUES,
@@ -56,6 +57,7 @@ class ApiContext:
     workers: Workers
     authority: Authority
     capacity: FragmentationQueries
+    troubles: TroubleWatch
     feeds: PlanFeeds
     settings: RestSettings
     history: CapacityHistory
@@ -73,6 +75,18 @@ class ApiContext:
     def name_secret(self, idempotency_key: str | None) -> bytes:
         """Return the secret behind the name of a plan with a key; raises `ProblemError` while it cannot be read."""
         return read_name_secret(self.settings.key) if idempotency_key else b""
+
+    async def missing_rights(self, request: Request, wanted: Iterable[Access]) -> frozenset[Access]:
+        """Return the rights of those wanted that the caller lacks; raises `ProblemError` if that cannot be known."""
+        missing: set[Access] = set()
+        for access in wanted:
+            try:
+                await self.admit(request, access)
+            except ProblemError as error:
+                if error.kind is not ProblemKind.FORBIDDEN:
+                    raise
+                missing.add(access)
+        return frozenset(missing)
 
     async def hidden_queues(self, request: Request) -> frozenset[SnapshotKind]:
         """Return the kinds of queues that the caller may not list; raises `ProblemError` if it may list none."""

@@ -30,6 +30,7 @@ _OF_PATHS: Final[dict[tuple[str, str], tuple[str, Resource]]] = {
     ("GET", "/v1/queues"): ("list", NODES),
     ("GET", "/v1/reservations"): ("list", RESERVATIONS),
     ("GET", "/v1/calendar"): ("list", RESERVATION_WINDOWS),
+    ("GET", "/v1/findings"): ("list", NODES),
     ("GET", "/v1/policies"): ("list", DESCHEDULER_POLICIES),
 }
 

@@ -42,6 +42,7 @@ from berth_descheduler.api.schemas import (
     StreamedEvent,
     describe_request,
 )
+from berth_descheduler.doctor import NEEDED_RIGHTS, FindingList, describe_findings, rights_asked_for
 from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.migration.plans.requests import abort, approve, request_run
 from berth_descheduler.report import (
@@ -326,6 +327,26 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", RESERVATION_WINDOWS))
         return answer_with(await api.capacity.calendar())
+
+    @router.get(
+        "/findings",
+        summary="List what berth doctor finds, with what to do",
+        description="Needs the rights to list nodes, pods, reservations and migrationplans. What needs a further right "
+        "that the caller or Berth itself lacks is left out, and missingRights names it. A finding with mayPass may "
+        "still pass by itself: it was first seen just now, and Berth has time to mend it as long as the looks go on. "
+        "An answer may be some seconds old.",
+        tags=["cluster"],
+        **answers(FindingList, "The findings, the cause of others first.", missing=False),
+    )
+    async def list_findings(request: Request) -> Response:
+        refuse_unknown(dict(request.query_params), set())
+        await api.admit(request, *NEEDED_RIGHTS)
+        watched = await api.troubles.watched()
+        wanted = rights_asked_for(watched.may_pass_by_violation)
+        missing = await api.missing_rights(request, wanted)
+        missing |= {access for access in wanted if access.resource in watched.unread}
+        namespace = api.settings.namespace
+        return answer_with(describe_findings(watched.may_pass_by_violation, missing, namespace, watched.at))
 
     @router.get(
         "/queues",

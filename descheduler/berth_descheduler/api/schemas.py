@@ -7,6 +7,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from berth_core import Achieved, MigrationPlan, PlanPhase, RunMode
+from berth_descheduler.doctor import FindingList
 from berth_descheduler.report import (
     Calendar,
     Capacity,
@@ -128,6 +129,7 @@ DOCUMENTS: Final = (
     QueueList,
     HeldCapacityList,
     Calendar,
+    FindingList,
 )
 
 

@@ -120,6 +120,9 @@ class RestTimes:
     capacity_seconds: float = 5.0
     """How long a measurement of the cluster is cached."""
 
+    findings_seconds: float = 15.0
+    """How long it takes at least from one look for findings to the next, which lists most kinds."""
+
     stop_seconds: float = 5.0
     """How long open requests may take at shutdown."""
 

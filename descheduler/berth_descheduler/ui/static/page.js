@@ -2,6 +2,8 @@
 
 const READ_EVERY_MILLISECONDS = 5000;
 const RECONNECT_MILLISECONDS = 2000;
+const OBJECTS_SHOWN = 20; // of one kind of finding
+const COMMANDS_SHOWN = 3;
 const OVER = new Set(["Succeeded", "Partial", "Failed", "Aborted"]);
 const MOVE_OVER = new Set(["Landed", "Elsewhere", "Removed", "Skipped", "Failed"]);
 const TOKEN = "berth-token";
@@ -296,10 +298,34 @@ function showCalendar(calendar) {
     ...calendar.problems.map((problem) => element("p", {}, `✗ ${problem.window} never opens: ${problem.problem}`)));
 }
 
+function showFindings(list) {
+  const invariants = [...new Set(list.items.map((finding) => finding.invariant))];
+  const sentences = list.items.length ? [] : [list.missingRights.length ? "There are no findings among what was looked for."
+    : "There are no findings: Berth has left nothing behind, and what it says is true."];
+  show("findings",
+    ...sentences.map((sentence) => element("p", {}, sentence)),
+    ...invariants.map((invariant) => {
+      const findings = list.items.filter((finding) => finding.invariant === invariant);
+      const shown = findings.slice(0, OBJECTS_SHOWN);
+      const more = findings.length - shown.length;
+      return element("div", { class: "finding" },
+        element("h3", {}, findings[0].what),
+        element("p", { class: "soft" }, findings[0].why),
+        element("ul", {}, ...shown.map((finding) => element("li", {},
+          `${finding.kind} ${finding.namespace && `${finding.namespace}/`}${finding.name}: ${finding.detail}`,
+          finding.mayPass ? element("em", {}, " (may still pass by itself)") : null))),
+        more ? element("p", { class: "soft" }, `${count(more, "object")} more: `, element("code", {}, "berth doctor")) : null,
+        element("p", {}, findings[0].toDo),
+        ...[...new Set(shown.map((finding) => finding.command))].slice(0, COMMANDS_SHOWN).map((command) => element("p", {}, element("code", {}, command))));
+    }),
+    list.missingRights.length ? element("p", { class: "soft" }, `Not everything is looked for: the rights to ${list.missingRights.join(", ")} are missing.`) : null);
+}
+
 const PARTS = [
   ["nodes", "/v1/nodes", showNodes],
   ["plans", "/v1/plans?limit=50", showPlans],
   ["policies", "/v1/policies", showPolicies],
+  ["findings", "/v1/findings", showFindings],
   ["fragmentation", "/v1/fragmentation", showFragmentation],
   ["history", "/v1/fragmentation/history", showHistory],
   ["held", "/v1/reservations", showHeld],

@@ -1,0 +1,34 @@
+"""One look at a live cluster for everything that `berth doctor` finds."""
+
+from datetime import datetime
+
+from berth_descheduler.doctor.findings import (
+    find_queue_troubles,
+    find_refused_placeholders,
+    find_unanswered_evictions,
+    find_unreadable_objects,
+    find_waits_in_vain,
+    read_policies,
+)
+from berth_descheduler.migration.replacement_trial.findings import find_unbounded_account
+from berth_descheduler.registry import EVERY_CAPABILITY
+from berth_kube import KubeClient
+from berth_sandbox.invariants import Violation, find_troubles, read_state
+
+
+def find_all_troubles(client: KubeClient, own_namespace: str, now: datetime) -> tuple[Violation, ...]:
+    """Return what is not as it must be; some of it may still pass by itself.
+
+    Raises a `KubeError` where a kind may not be read.
+    """
+    state, policies = read_state(client, own_namespace=own_namespace), read_policies(client)
+    return (
+        *find_troubles(state, now=now),
+        *find_queue_troubles(state),
+        *find_waits_in_vain(state),
+        *find_refused_placeholders(state),
+        *(finding for capability in EVERY_CAPABILITY for finding in capability.findings(client, state, policies)),
+        *find_unanswered_evictions(client, state),
+        *find_unreadable_objects(client, state, policies),
+        *find_unbounded_account(client, own_namespace),
+    )
