@@ -44,9 +44,9 @@ class HandoverSettings:
     count as for the timeout. Its place is kept meanwhile, however many other pods the scheduler tries first."""
 
     at_once: int = 50
-    """How many slots change hands at the same time; the others stay held meanwhile. Each deleted placeholder makes the
-    scheduler try all pods again that wait for a place, and before the owners, because they are older: with hundreds at
-    once it would reach the owners too late."""
+    """How many slots change hands at the same time; the others stay held meanwhile. A pod that takes several begins
+    while any is left. Each deleted placeholder makes the scheduler try all pods again that wait for a place, and before
+    the owners, because they are older: with hundreds at once it would reach the owners too late."""
 
     def __post_init__(self) -> None:
         """Reject times that break the protocol."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.reservations import Reservation, SlotState
+from berth_core.reservations import ObjectReference, Reservation, SlotState
 from berth_operator.reservation.throttle import FairSharing, has_share
 from handover_builders import place, slot
 
@@ -110,6 +110,59 @@ def test_what_ends_well_or_was_never_begun_costs_nothing_and_makes_up_for_what_d
     try_in_vain(shares, clock, "c", seconds=60)
     shares.observe(ended("b", SlotState.TAKEN), ended("b", SlotState.TAKEN).status)
     assert shares.delay("team-a", "node-a") == 0
+
+
+def several(state: SlotState, uid: str, owner: str, number: int) -> Reservation:
+    """A Reservation all of whose slots one pod takes."""
+    pod = ObjectReference(api_version="v1", kind="Pod", namespace="team-a", name=owner, uid=owner)
+    return place(*(slot(state, index, owner=pod) for index in range(number)), uid=uid, namespace="team-a")
+
+
+@pytest.mark.parametrize("number", [1, 2, 10])
+def test_a_pod_that_takes_several_slots_makes_up_for_one_hand_over_only(number: int) -> None:
+    clock = Hand()
+    shares = FairSharing(clock)
+    for failed in range(3):
+        try_in_vain(shares, clock, f"r-{failed}", seconds=60, node="node-b")
+        clock.seconds += shares.delay("team-a", "another")
+    clock.seconds -= 1
+    assert shares.delay("team-a", "another") == 1
+    begun = several(SlotState.HANDING_OVER, "large", "web-0", number)
+    shares.observe(begun, begun.status)
+    done = several(SlotState.TAKEN, "large", "web-0", number)
+    shares.observe(done, done.status)
+    assert shares.delay("team-a", "another") == 1, "the pause of the failures goes on"
+    clock.seconds += 1
+    try_in_vain(shares, clock, "again", seconds=60, node="node-b")
+    assert shares.delay("team-a", "another") == 240, "one of three is made up for"
+
+
+def test_pods_that_take_a_slot_each_make_up_for_one_each() -> None:
+    clock = Hand()
+    shares = FairSharing(clock)
+    for failed in range(2):
+        try_in_vain(shares, clock, f"r-{failed}", seconds=60, node="node-b")
+        clock.seconds += shares.delay("team-a", "another") - failed
+    owners = [ObjectReference(api_version="v1", kind="Pod", namespace="team-a", name=x, uid=x) for x in "ab"]
+    for state in (SlotState.HANDING_OVER, SlotState.TAKEN):
+        two = place(*(slot(state, index, owner=owner) for index, owner in enumerate(owners)), namespace="team-a")
+        shares.observe(two, two.status)
+    assert shares.delay("team-a", "another") == 0
+
+
+def test_a_slot_whose_owner_is_replaced_on_the_way_counts_for_the_new_one() -> None:
+    clock = Hand()
+    shares = FairSharing(clock)
+    first, second = several(SlotState.HANDING_OVER, "r", "a", 1), several(SlotState.HANDING_OVER, "r", "b", 3)
+    shares.observe(first, first.status)
+    clock.seconds = 30
+    shares.observe(second, second.status)
+    try_in_vain(shares, clock, "x", seconds=60, node="node-b")
+    clock.seconds += 60
+    try_in_vain(shares, clock, "y", seconds=60, node="node-b")
+    taken = several(SlotState.TAKEN, "r", "b", 3)
+    shares.observe(taken, taken.status)
+    assert shares.delay("team-a", "another") == 120, "one of two is left"
 
 
 def test_the_past_is_forgotten_in_time() -> None:

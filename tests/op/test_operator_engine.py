@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from api_server_in_memory import ApiServerInMemory, error
+from berth_core.labels import SLOTS_ADD_UP_ANNOTATION
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, InvalidObjectError, ServerError
@@ -21,7 +23,7 @@ from berth_operator.runtime.app import App
 from berth_operator.runtime.controller import Controller
 from berth_operator.runtime.workqueue import Key, KeyKind, WorkQueue
 from berth_operator.settings import HandoverSettings, OperatorSettings
-from builders import FakeClock, as_api
+from builders import FakeClock, as_api, task
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot
 from waiting import soon
 
@@ -272,6 +274,40 @@ def test_no_more_slots_of_a_namespace_change_hands_at_once_than_are_left_for_oth
     assert len(queue) == before + 1  # the others are looked at again
     elsewhere = place(namespace="elsewhere")
     assert engine._reservations._what_is_due(Key(KeyKind.RESERVATION, "its"), elsewhere, waiting) == waiting[:2]
+
+
+SEVERAL_UNDER_WAY = {
+    "one slot": ((), "1", 3),
+    "four slots of one pod": ((1, 2, 3), "4", 2),
+    "nine slots of one pod": (tuple(range(1, 9)), "9", 0),
+    "slots that a pod may not have": (tuple(range(1, 9)), "2", 3),
+    "slots that do not exist": (tuple(range(1, 60)), "60", 3),
+}
+
+
+@pytest.mark.parametrize(("further", "cpu", "want"), SEVERAL_UNDER_WAY.values(), ids=SEVERAL_UNDER_WAY)
+def test_each_slot_of_a_pod_that_takes_several_counts(further: tuple[int, ...], cpu: str, want: int) -> None:
+    engine, cache, _ = build_engine(ApiServerInMemory(), OperatorSettings(handover=HandoverSettings(at_once=8)))
+    slots = (slot(SlotState.HANDING_OVER, index) for index in range(10))
+    window = place(*slots, tasks=[task(replicas=10, cpu="1", memory="1Gi")])
+    meta = msgspec.structs.replace(window.metadata, annotations={SLOTS_ADD_UP_ANNOTATION: "true"})
+    cache.put_reservation(msgspec.structs.replace(window, metadata=meta))
+    cache.put_owner(owner_pod("large", given=replace(note(), further=further), cpu=cpu, memory="1Gi"))
+    waiting = tuple(AssignSlot(owner_pod(f"next-{index}"), note(index)) for index in range(3))
+    elsewhere = place(namespace="elsewhere")
+    key = Key(KeyKind.RESERVATION, "its")
+    assert engine._reservations._what_is_due(key, elsewhere, waiting) == waiting[:want]
+
+
+def test_a_pod_that_takes_several_slots_begins_while_any_are_left_and_leaves_fewer() -> None:
+    engine, _, _ = build_engine(ApiServerInMemory(), OperatorSettings(handover=HandoverSettings(at_once=6)))
+    large = AssignSlot(owner_pod("large"), replace(note(), further=tuple(range(1, 5))))
+    huge = AssignSlot(owner_pod("huge"), replace(note(20), further=tuple(range(21, 60))))
+    small = AssignSlot(owner_pod("small"), note(10))
+    key = Key(KeyKind.RESERVATION, "its")
+    assert engine._reservations._what_is_due(key, place(), (large, small)) == (large,)
+    assert engine._reservations._what_is_due(key, place(), (small, large, small)) == (small, large)
+    assert engine._reservations._what_is_due(key, place(), (huge, large)) == (huge,), "it would never have its turn"
 
 
 def test_an_owner_that_has_to_wait_for_long_is_not_kept_back_meanwhile() -> None:

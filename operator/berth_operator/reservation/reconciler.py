@@ -156,7 +156,7 @@ class ReservationReconciler:
                 if holds_our_gate(action.pod):
                     yield Release(action.pod)
             elif not pause and has_share(namespace, under_way, self._settings.handover.at_once):
-                under_way[namespace] += 1
+                under_way[namespace] += len(action.assignment.slots)
                 yield action
 
     def _observe(self, uid: str) -> Observation | None:

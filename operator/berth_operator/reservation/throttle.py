@@ -5,7 +5,7 @@ A status that other components act on is written at once.
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -148,7 +148,7 @@ class Throttle:
 # A hand-over that no scheduler completes keeps its node guarded for its whole time. The pods of one namespace, which
 # may be unschedulable, must neither take all turns nor keep nodes guarded most of the time:
 #
-#     share   a namespace has at most as many hand-overs under way as it leaves to the others
+#     share   a namespace has at most as many slots change hands as it leaves to the others
 #     pause   after failures the next one waits as long as they took, and twice as long each time in a row
 #     node    on a node where hand-overs failed it waits three times as long as they kept it guarded, one by one
 #
@@ -175,6 +175,8 @@ class _Begun:
     namespace: str
     node: str
     since: float
+    owner: str
+    """Uid of the pod; one that takes several slots is in one hand-over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,10 @@ class _Failures:
 
 
 def has_share(namespace: str, under_way: Mapping[str, int], at_once: int) -> bool:
-    """Return whether a namespace may have one more hand-over under way."""
+    """Return whether a namespace may have one more hand-over under way; `under_way` counts slots.
+
+    A pod that takes several slots may go beyond the share: it would never have its turn if it needs more.
+    """
     return under_way.get(namespace, 0) < at_once - sum(under_way.values())
 
 
@@ -205,20 +210,24 @@ class FairSharing:
     def observe(self, reservation: Reservation, status: ReservationStatus) -> None:
         """Record the progress of a Reservation's hand-overs."""
         uid, namespace = reservation.metadata.uid, reservation.metadata.namespace
+        ended: list[tuple[_Begun, bool]] = []
         with self._lock:
             for slot in status.slots:
                 key = (uid, slot.task, slot.index)
                 has_its_owner = slot.state is SlotState.TAKEN or is_starting(slot)
                 if slot.state is SlotState.HANDING_OVER and not has_its_owner:
-                    self._begun.setdefault(key, _Begun(namespace, slot.node, self._clock()))
+                    begun = self._begun.get(key)
+                    since = self._clock() if begun is None else begun.since
+                    owner = slot.owner.uid if slot.owner is not None else f"{slot.task}/{slot.index}"
+                    self._begun[key] = _Begun(namespace, slot.node, since, owner)
                 elif key in self._begun:
-                    self._end(self._begun.pop(key), failed=not has_its_owner)
+                    ended.append((self._begun.pop(key), not has_its_owner))
+            self._end_each(ended)
 
     def forget(self, uid: str) -> None:
         """Count the hand-overs of a deleted Reservation as failed."""
         with self._lock:
-            for key in [key for key in self._begun if key[0] == uid]:
-                self._end(self._begun.pop(key), failed=True)
+            self._end_each([(self._begun.pop(key), True) for key in list(self._begun) if key[0] == uid])
 
     def delay(self, namespace: str, node: str) -> float:
         """Return the seconds until a namespace may hand over on a node."""
@@ -233,6 +242,11 @@ class FairSharing:
             ):
                 return _ONE_BY_ONE_SECONDS
             return max(0.0, record.free_from - now, self._nodes.get(node, now) - now)
+
+    def _end_each(self, ended: Iterable[tuple[_Begun, bool]]) -> None:
+        """End slots' hand-overs, each with whether it failed; those of one pod count once."""
+        for begun, failed in {(begun.owner, failed): (begun, failed) for begun, failed in ended}.values():
+            self._end(begun, failed=failed)
 
     def _end(self, begun: _Begun, *, failed: bool) -> None:
         now = self._clock()

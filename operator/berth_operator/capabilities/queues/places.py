@@ -5,7 +5,7 @@ fenced until the room there is a slot again, which is made for this node and no 
 kept nodes, and an operator that takes over goes on from there.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,7 +38,10 @@ class QueuePod:
     reservation_name: str = ""
     """Name of the Reservation of a placeholder."""
     slot: str = ""
-    """Task and index of the slot that it holds or was given; "" for none."""
+    """Task and index of the slot that it holds or was given, such as web/0, of several web/0+3; "" for none.
+
+    It is one text: anyone may write a note of thousands of slots.
+    """
     promised: str = ""
     """The node of the slot that it was given; "" for none. Anyone may write that on a pod."""
     is_placeholder: bool = False
@@ -54,9 +57,11 @@ class QueuePod:
         return self.gate_index is not None
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """Return what a pod and the placeholder whose place it takes have in common."""
-        return self.namespace, self.reservation, self.slot
+    def places(self) -> Iterator[tuple[str, str, str]]:
+        """Yield what a pod and each placeholder whose place it takes have in common."""
+        task, _, indices = self.slot.rpartition("/")
+        for index in indices.split("+") if self.slot else ():
+            yield self.namespace, self.reservation, f"{task}/{index}"
 
     @property
     def turn(self) -> tuple[int, str, str, str]:

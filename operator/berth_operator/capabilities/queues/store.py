@@ -59,12 +59,14 @@ def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
 
 
 def _slot_of(pod: Pod, *, holds: bool) -> str:
-    """Return task and index of the slot that a placeholder holds or a pod was given, "" for none."""
+    """Return task and index of the slot that a placeholder holds, or of those that a pod was given; "" for none."""
     if holds:
         notes = pod.metadata.annotations
         return f"{notes.get(TASK_ANNOTATION, '')}/{notes.get(INDEX_ANNOTATION, '')}"
     assignment = Assignment.from_pod(pod)
-    return f"{assignment.task}/{assignment.index}" if assignment is not None else ""
+    if assignment is None:
+        return ""
+    return f"{assignment.task}/{'+'.join(str(index) for _, index in assignment.slots)}"
 
 
 class QueueStore:

@@ -58,7 +58,7 @@ class Tally:
         self._others = Sum()
         self._slots: dict[tuple[str, str], _SlotUse] = {}
         """By namespace and uid: any user may write the uid of another namespace's Reservation into a label."""
-        self._held = {pod.place for pod in view.pods if pod.is_placeholder}
+        self._held = {place for pod in view.pods if pod.is_placeholder for place in pod.places}
         for pod in view.pods:
             queue = "" if pod.is_of_node else queue_of.get(pod.namespace, "")
             counts = not pod.node or pod.node in view.nodes
@@ -95,15 +95,16 @@ class Tally:
         return pod.is_terminating and pod.ends_at <= self._end
 
     def is_held(self, pod: QueuePod) -> bool:
-        """Return whether a placeholder holds the place that a pod was given."""
-        return pod.place in self._held
+        """Return whether placeholders hold all places that a pod was given."""
+        return bool(pod.slot) and self._held.issuperset(pod.places)
 
     def _slots_of(self, pod: QueuePod) -> tuple[str, str] | None:
         """Return namespace and uid of the Reservation of a placeholder, or of the slot that a pod takes; None for none.
 
-        The placeholder of such a slot may still have to come. A pod that was given one which is gone counts by itself.
+        The placeholder of such a slot may still have to come. A pod that was given one which is gone counts by itself,
+        also while others of several are held: for a moment these count beside it.
         """
-        if pod.reservation and (pod.is_placeholder or not pod.slot or pod.place in self._held):
+        if pod.reservation and (pod.is_placeholder or not pod.slot or self.is_held(pod)):
             return pod.namespace, pod.reservation
         # A pod that waited without the gate of hand-overs, created while the webhook was away, takes a slot as well.
         key = (pod.namespace, self._takers.get(pod.uid, ""))

@@ -538,9 +538,19 @@ class Cache:
             return bool(self._nodes.guards({node}))
 
     def handovers(self) -> Counter[str]:
-        """Count the pods that wait in a hand-over by namespace; costs as much as there are pods in one."""
+        """Count the slots that pods wait for in a hand-over by namespace; costs as much as there are pods in one.
+
+        A pod counts once if its note cannot be trusted: anyone may write one of thousands of slots.
+        """
+        slots_by_namespace: Counter[str] = Counter()
         with self._lock:
-            return self._pods.targets.count_waiting()
+            for pod, claimed in self._pods.targets.waiting():
+                reservation = self._reservations.get(reservation_uid(pod)) if claimed.further else None
+                note = None
+                if reservation is not None:
+                    note = trusted_assignment(reservation, pod, slots_by_key(reservation))
+                slots_by_namespace[pod.metadata.namespace] += 1 if note is None else len(note.slots)
+        return slots_by_namespace
 
     def guard_deadline(self, node: str) -> str | None:
         """Return the value of a node's guard, None without one."""

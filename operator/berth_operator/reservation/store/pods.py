@@ -5,7 +5,6 @@ These stores are not thread-safe: `store.cache` locks them.
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -144,13 +143,14 @@ class HandoverTargets:
         """Return the attended second when one of these pods was last seen to be bound to a node, or minus infinity."""
         return self._last_bound.get(node, -math.inf)
 
-    def count_waiting(self) -> Counter[str]:
-        """Count the pods that are not bound by namespace.
+    def waiting(self) -> Iterator[tuple[Pod, Assignment]]:
+        """Yield the pods that are not bound, each with its note.
 
         The cost is the number of indexed pods.
         """
-        pods = (pod for group in self._by_node.values() for pod in group.values())
-        return Counter(pod.metadata.namespace for pod in pods if not pod.spec.node_name)
+        for pod in (pod for group in self._by_node.values() for pod in group.values()):
+            if not pod.spec.node_name and (note := Assignment.from_pod(pod)) is not None:
+                yield pod, note
 
 
 class PodStore:

@@ -1,5 +1,7 @@
 """Queues together with Reservations: what placeholders and the pods that take their places count."""
 
+import pytest
+
 from berth_core import QueueCondition
 from berth_core.labels import (
     HANDOVER_GATE,
@@ -52,6 +54,32 @@ def test_a_pod_whose_placeholder_is_gone_counts_beside_the_places_of_others() ->
         one.submit(f"job-{number}", "a")
     one.settle()
     assert len(one.free("a")) == 6, "two places, the pod on its way to a third, and five more"
+
+
+SEVERAL = {
+    "all held": ("0+1", 7),
+    "the last one gone": ("0+2", 5),
+    "the first one gone": ("2+0", 5),
+    "one in the middle gone": ("1+2+0", 5),
+    "all gone": ("2+3", 5),
+}
+
+
+@pytest.mark.parametrize(("indices", "want"), SEVERAL.values(), ids=SEVERAL)
+def test_a_pod_of_several_places_counts_beside_those_of_others_once_one_of_its_own_is_gone(
+    indices: str, want: int
+) -> None:
+    one = simulated()
+    for number in range(2):
+        hold(one, f"place-{number}", index=number)
+    note = {SLOT_ANNOTATION: f"main/{indices}/node-a/1800000000"}
+    one.submit("taker", "a", memory="200M", annotations=note, labels={RESERVATION_LABEL: "held"}, gates=[HANDOVER_GATE])
+    one.settle()
+    assert one.free("a") == ["taker"]
+    for number in range(9):
+        one.submit(f"job-{number}", "a")
+    one.settle()
+    assert len(one.free("a")) == want
 
 
 def test_all_pods_of_a_plan_in_a_full_queue_take_their_places_before_those_that_wait() -> None:
