@@ -75,10 +75,10 @@ class OwnPolicies:
         with self._lock:
             return tuple(self._dated(own.policy) for own in self._policies.values())
 
-    def named(self, name: str) -> OwnPolicy | None:
-        """Return the policy of a name, None where it is not a capability's own."""
+    def of_uid(self, uid: str) -> OwnPolicy | None:
+        """Return the policy of a uid, None where it is not a capability's own; people may have one of the same name."""
         with self._lock:
-            own = self._policies.get(name)
+            own = next((own for own in self._policies.values() if own.policy.metadata.uid == uid), None)
             return None if own is None else OwnPolicy(self._dated(own.policy), own.regarding)
 
     def note(self, policy: DeschedulerPolicy, patch: dict[str, Any]) -> None:

@@ -222,7 +222,8 @@ class Runner:
         return self._context.client.get(MIGRATION_PLANS, plan.metadata.name, type=MigrationPlan)
 
     def _read_policy(self, name: str) -> DeschedulerPolicy:
-        own = self._store.own.named(name)
+        known = self._store.known().get(name)
+        own = None if known is None else self._store.own.of_uid(known.policy.metadata.uid)
         if own is not None:
             return own.policy
         return self._context.client.get(DESCHEDULER_POLICIES, name, type=DeschedulerPolicy)
@@ -319,7 +320,7 @@ class Runner:
                 end_plan(self._context.client, self._context.clock, now, PlanPhase.FAILED, message)
 
     def _write(self, policy: DeschedulerPolicy, patch: dict[str, Any]) -> None:
-        if self._store.own.named(policy.metadata.name) is not None:
+        if self._store.own.of_uid(policy.metadata.uid) is not None:
             self._store.own.note(policy, patch)
             return
         with suppress(NotFoundError):
@@ -327,7 +328,7 @@ class Runner:
 
     def _stands_for(self, policy: DeschedulerPolicy) -> DeschedulerPolicy | ObjectReference:
         """Return the object on which events of a policy are recorded."""
-        own = self._store.own.named(policy.metadata.name)
+        own = self._store.own.of_uid(policy.metadata.uid)
         return policy if own is None else own.regarding
 
     # --- what others left -------------------------------------------------------------------------------------------

@@ -68,8 +68,9 @@ class StatusController:
         self._metrics.show(
             {policy_name: parsed.policy.status for policy_name, parsed in policies.items()}, invalid=invalid
         )
-        own = {policy.metadata.name for policy in self._store.own.all()}
-        chores = [partial(self._write_status, parsed, plans) for name, parsed in policies.items() if name not in own]
+        own = {policy.metadata.uid for policy in self._store.own.all()}
+        of_people = (parsed for parsed in policies.values() if parsed.policy.metadata.uid not in own)
+        chores = [partial(self._write_status, parsed, plans) for parsed in of_people]
         endings = plans_to_end(policies, plans, now, all_known=all_known)
         chores += [partial(self._end, ending) for ending in endings]
         chores += [partial(self._fail, plan) for plan in unreadable_plans(plans)]

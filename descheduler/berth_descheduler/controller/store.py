@@ -162,8 +162,11 @@ class PolicyStore:
         self.own.look(_by_name(self._policies))
 
     def known(self) -> dict[str, ParsedPolicy]:
-        """Return the policies by name; each generation is read once."""
-        policies = (*_by_name(self._policies), *self.own.all())
+        """Return the policies by name; each generation is read once.
+
+        A policy of people goes before one of a capability of the same name, whenever it is made.
+        """
+        policies = (*self.own.all(), *_by_name(self._policies))
         with self._lock:
             reads = {key: self._read[key] for policy in policies if (key := _key(policy)) in self._read}
             for policy in policies:

@@ -298,7 +298,8 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
     Invariant.ZONE_NOT_EMPTIED: Advice(
         what="The policy that empties a RevocableZone is not in mode Auto, is suspended, or runs too seldom.",
         why="Pods are still on the nodes when these are given back.",
-        to_do="Run it in mode Auto once in each evictPeriod, or remove LentNodes, so that the zone empties itself:",
+        to_do="Run it in mode Auto once in each evictPeriod, or remove LentNodes (or rename it, if it is called"
+        " revocablezone-NAME), so that the zone empties itself:",
         command="kubectl describe revocablezone {name}",
     ),
     Invariant.ZONE_LATE: Advice(

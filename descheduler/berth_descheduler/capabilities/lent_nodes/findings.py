@@ -33,7 +33,7 @@ from berth_core import (
     parse_duration,
     untolerated_taint,
 )
-from berth_descheduler.capabilities.lent_nodes.own_runs import takes_over
+from berth_descheduler.capabilities.lent_nodes.own_runs import policy_name, takes_over
 from berth_kube import DAEMON_SETS, REVOCABLE_ZONES, KubeClient, NotFoundError
 from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
@@ -86,6 +86,10 @@ def find_zone_troubles(
         if taking_over and not any(_empties(policy, zone) for policy in taking_over):
             text = f"{count(zone.status.nodes, 'node')} with {count(zone.status.pods, 'pod')} that have to leave"
             text += f", one of each job every {zone.spec.evict_period}"
+            yield Violation(Invariant.ZONE_NOT_EMPTIED, f"revocablezone {zone.metadata.name}", text)
+        own_name = policy_name(zone.metadata.name)
+        if not taking_over and any(policy.metadata.name == own_name for policy in policies):
+            text = f"the policy {own_name} has the name of the zone's own runs, and does not empty it"
             yield Violation(Invariant.ZONE_NOT_EMPTIED, f"revocablezone {zone.metadata.name}", text)
     if zones and lent:
         yield from _daemons_kept_off(client.list(DAEMON_SETS, type=_DaemonSet).items, lent)

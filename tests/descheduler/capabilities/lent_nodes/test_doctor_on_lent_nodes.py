@@ -42,8 +42,9 @@ def zone_troubles(
     nodes: tuple[Node, ...] = (LENT_NODE,),
     daemon_sets: tuple[Any, ...] = (),
     policy: Mapping[str, Any] = EMPTYING,
+    name: str = "p",
 ) -> list[tuple[Invariant, str]]:
-    policies = [msgspec.convert({"metadata": {"name": "p", "uid": "p"}, "spec": policy}, DeschedulerPolicy)]
+    policies = [msgspec.convert({"metadata": {"name": name, "uid": "p"}, "spec": policy}, DeschedulerPolicy)]
     with ScriptedServer() as server:
         server.on("GET", "/apis/berth.volcano.sh/v1alpha1/revocablezones", page(*zones))
         server.on("GET", "/apis/apps/v1/daemonsets", page(*daemon_sets))
@@ -106,6 +107,21 @@ def test_a_zone_whose_policy_does_not_empty_it_is_told(tmp_path: Path, policy: d
     always = zone_of()
     del always["status"]["closesAt"]
     assert zone_troubles(tmp_path, always, policy=policy) == [], "it never closes"
+
+
+NAMED: Final[Mapping[str, tuple[str, dict[str, Any], bool]]] = {
+    "one of the name of its own runs": ("revocablezone-rz1", {"mode": "Auto", "profiles": [{"name": "p"}]}, True),
+    "one of that name that empties it": ("revocablezone-rz1", EMPTYING, False),
+    "one of the name of another zone's": ("revocablezone-rz2", {"mode": "Auto", "profiles": [{"name": "p"}]}, False),
+}
+
+
+@pytest.mark.parametrize(("name", "policy", "is_told"), NAMED.values(), ids=NAMED)
+def test_a_policy_that_takes_the_name_of_a_zones_own_runs_is_told(
+    tmp_path: Path, name: str, policy: dict[str, Any], *, is_told: bool
+) -> None:
+    found = zone_troubles(tmp_path, zone_of(), policy=policy, name=name)
+    assert found == ([(Invariant.ZONE_NOT_EMPTIED, "revocablezone rz1")] if is_told else [])
 
 
 def daemon_set(**spec: Any) -> dict[str, Any]:  # noqa: ANN401 - a pod's spec

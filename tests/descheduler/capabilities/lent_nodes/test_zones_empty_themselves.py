@@ -12,17 +12,21 @@ from structlog.testing import capture_logs
 from berth_core import DeschedulerPolicy, MigrationPlan, PlanPhase, SystemClock, format_timestamp
 from berth_descheduler.capabilities.lent_nodes.own_runs import policy_name
 from berth_descheduler.controller.own_policies import OwnPolicies
+from berth_descheduler.controller.runner import Runner
 from berth_descheduler.controller.status_controller import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.metrics import PolicyMetrics
+from berth_descheduler.migration.plans.leases import run_lease
 from berth_descheduler.picture import Picture
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults, read_policy
-from berth_kube import MIGRATION_PLANS
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, REVOCABLE_ZONES
 from berth_kube.client import connect
 from builders import NOON_TEXT, FakeClock
+from descheduler.cycle_settings import SETTINGS
 from descheduler.fake_cluster import FakeCluster
 from scripted_server import ScriptedServer, page, refusal
+from waiting import eventually
 
 WITH_PLUGIN: Final = {"name": "p", "plugins": {"deschedule": {"enabled": ["LentNodes"]}}}
 
@@ -108,8 +112,9 @@ def test_the_last_run_of_a_zone_is_remembered(tmp_path: Path) -> None:
     time = format_timestamp(SystemClock().now() + timedelta(minutes=1))
     own.note(made, {"status": {"lastScheduledTime": time, "lastVerdict": "NothingToMove"}})
     assert [one.status.last_scheduled_time for one in own.all()] == [time]
-    known = own.named(policy_name("rz1"))
+    known = own.of_uid("uid-rz1")
     assert known is not None
+    assert own.of_uid("uid-rz2") is None
     assert (known.regarding.kind, known.regarding.name) == ("RevocableZone", "rz1")
 
 
@@ -133,19 +138,45 @@ def test_zones_that_may_not_be_read_are_as_they_were_and_the_log_says_so_once(tm
     assert [line["event"] for line in lines] == [UNREAD] * 2, "once for each time that it begins"
 
 
+def service_context(cluster: FakeCluster) -> ServiceContext:
+    client = cluster.as_client()
+    picture = Picture(client, "berth-system")
+    return ServiceContext(client, FakeClock(), RunDefaults(), installed_plugins(), plan_retention=None, picture=picture)
+
+
+def test_a_policy_of_people_is_the_one_of_its_name_as_soon_as_it_is_made() -> None:
+    cluster = FakeCluster()
+    name = policy_name("rz1")
+    cluster.add(REVOCABLE_ZONES, zone())
+    wake_up = WakeUp()
+    context = service_context(cluster)
+    metrics = PolicyMetrics(CollectorRegistry(), FakeClock())
+    with PolicyStore(context, wake_up) as store:
+        assert store.wait(lambda: False)
+        store.look_at_own()
+        runner = Runner(context, store, metrics, run_lease(cluster.as_client(), FakeClock(), SETTINGS), wake_up.event())
+        assert runner._read_policy(name).metadata.uid == "uid-rz1"
+        head = {"name": name, "uid": "uid-of-people", "generation": 1, "creationTimestamp": NOON_TEXT}
+        cluster.add(DESCHEDULER_POLICIES, {"metadata": head, "spec": {"profiles": [{"name": "p"}]}, "status": {}})
+        eventually("it is seen", lambda: store.known()[name].policy.metadata.uid == "uid-of-people", seconds=60)
+        assert [own.metadata.name for own in store.own.all()] == [name], "the next look at the zones is to come"
+
+        of_people = runner._read_policy(name)
+        assert of_people.metadata.uid == "uid-of-people"
+        assert runner._stands_for(of_people) == of_people
+        runner._write(of_people, {"status": {"lastVerdict": "NothingToMove"}})
+        assert StatusController(context, store, metrics, wake_up.event()).pass_once()
+    written = cluster.get(DESCHEDULER_POLICIES, name, type=DeschedulerPolicy).status
+    assert written.last_verdict == "NothingToMove"
+    assert written.conditions, "its status is kept as that of others"
+
+
 def test_plans_of_a_zone_are_left_to_the_next_leader_until_it_has_read_the_zones() -> None:
     cluster = FakeCluster()
     waits = {"policy": policy_name("rz1"), "mode": "Auto", "approved": True}
     head = {"name": "waits", "creationTimestamp": format_timestamp(SystemClock().now())}
     cluster.add(MIGRATION_PLANS, {"metadata": head, "spec": waits, "status": {"phase": "Approved"}})
-    context = ServiceContext(
-        cluster.as_client(),
-        FakeClock(),
-        RunDefaults(),
-        installed_plugins(),
-        plan_retention=None,
-        picture=Picture(cluster.as_client(), "berth-system"),
-    )
+    context = service_context(cluster)
 
     def phase() -> PlanPhase:
         return cluster.get(MIGRATION_PLANS, "waits", type=MigrationPlan).phase
