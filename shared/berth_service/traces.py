@@ -3,6 +3,7 @@
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -22,6 +23,12 @@ _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_P
 _EXPORTERS: Final = "OTEL_TRACES_EXPORTER"
 _DISABLED: Final = "OTEL_SDK_DISABLED"
 _PROTOCOL: Final = "http/protobuf"
+_ARGUMENTS: Final = {
+    "max_export_batch_size": "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+    "max_queue_size": "OTEL_BSP_MAX_QUEUE_SIZE",
+    "schedule_delay_millis": "OTEL_BSP_SCHEDULE_DELAY",
+}
+"""The variables that the SDK's refusals name by its own arguments."""
 
 
 def move_span(index: int) -> str:
@@ -38,8 +45,8 @@ def are_on(environment: Mapping[str, str]) -> bool:
 def build_tracer(service: str, environment: Mapping[str, str]) -> "Tracer | None":
     """Return what exports spans in the name of a service, None where traces are off.
 
-    Raises `InputError` for an endpoint or a protocol that cannot be exported to, and `MissingPackagesError` without the
-    extra `traces`.
+    Raises `InputError` for an endpoint or a protocol that cannot be exported to and for a value that the SDK refuses,
+    and `MissingPackagesError` without the extra `traces`.
     """
     if not are_on(environment):
         return None
@@ -49,7 +56,20 @@ def build_tracer(service: str, environment: Mapping[str, str]) -> "Tracer | None
     require(Extra.TRACES, "exporting traces")
     from berth_service.spans import Tracer  # noqa: PLC0415 - it imports what the extra brings
 
-    return Tracer.of_environment(service)
+    try:
+        return Tracer.of_environment(service)
+    except ValueError as error:
+        name = _variable_of(str(error), environment)
+        raise InputError(name, environment.get(name), f"what the OpenTelemetry SDK takes: {error}") from error
+
+
+def _variable_of(message: str, environment: Mapping[str, str]) -> str:
+    """Return the variable that a refusal of the SDK is about: it has its name, or that of an argument."""
+    named = re.search(r"OTEL_[A-Z0-9_]+", message)
+    if named is not None:
+        return named[0]
+    by_argument = (name for argument, name in _ARGUMENTS.items() if argument in message and environment.get(name))
+    return next(by_argument, "OTEL_*")
 
 
 def _first_set(environment: Mapping[str, str], names: tuple[str, ...]) -> str | None:

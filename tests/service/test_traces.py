@@ -1,5 +1,6 @@
 """Traces are off by default, and go where OpenTelemetry's variables say."""
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -70,6 +71,30 @@ def test_traces_are_on_where_an_endpoint_is_named(environment: dict[str, str], *
 def test_what_cannot_be_exported_to_is_refused_by_its_variable(name: str, value: str) -> None:
     with pytest.raises(InputError, match=name):
         build_tracer("berth-test", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", name: value})
+
+
+REFUSED_BY_SDK: Final = [
+    ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4096"),
+    ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "-1"),
+    ("OTEL_BSP_MAX_QUEUE_SIZE", "1"),
+    ("OTEL_BSP_MAX_QUEUE_SIZE", "0"),
+    ("OTEL_BSP_SCHEDULE_DELAY", "0"),
+    ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "x"),
+    ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1"),
+    ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "long"),
+    ("OTEL_SPAN_EVENT_COUNT_LIMIT", "1.5"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED_BY_SDK)
+def test_what_the_sdk_refuses_is_refused_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=f"^{name} is .*{value}") as refusal:
+        build_tracer("berth-test", os.environ)
+    assert "OpenTelemetry SDK takes: " in str(refusal.value)
 
 
 def test_without_the_extra_the_sentence_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
