@@ -261,6 +261,21 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
         give_back_elsewhere,
         "is given back to the ReplicaSet that its annotation",
     ),
+    **{
+        f"a pod let go with a note that has {how}": (
+            patch_hashed(
+                DESCHEDULER, LET_GO, annotations={RELEASED_ANNOTATION: NOTE[RELEASED_ANNOTATION][:-1] + f", {more}}}"}
+            ),
+            "notes its name and hash once",
+        )
+        for how, more in {
+            "another hash, too": '"hash": "other"',
+            "another hash, without a space": '"hash":"other"',
+            "another hash, with its key escaped": '"h\\u0061sh": "other"',
+            "another ReplicaSet, too": '"replicaSet": "other"',
+            "another ReplicaSet, before the colon a space": '"replicaSet" : "other"',
+        }.items()
+    },
     "another value of the template hash": (
         patch_hashed(DESCHEDULER, {TEMPLATE_HASH_LABEL: "other"}),
         "of a pod's labels only",
