@@ -48,6 +48,22 @@ def test_the_base_has_the_rights_and_the_version_of_the_chart() -> None:
         assert container(manifests, service)["image"] == f"berth-{service}:{version}"
 
 
+def test_the_base_has_the_cluster_rules_and_the_admission_policies_of_the_chart() -> None:
+    manifests = documents(RENDERED.read_text(encoding="utf-8"))
+    for service in ("operator", "descheduler"):
+        rules = find(manifests, "ClusterRole", f"berth-{service}")["rules"]
+        missing = [rule for rule in read_rules(f"berth-{service}")["clusterRules"] if rule not in rules]
+        assert missing == [], "run python tests/chart/kustomize_base.py"
+    text = (CHART / "files" / "admission-policies.yaml").read_text(encoding="utf-8")
+    for policy in yaml.safe_load(text):
+        made = find(manifests, "ValidatingAdmissionPolicy", policy["name"])["spec"]["validations"]
+        ours = policy["validations"]
+        assert [one["message"] for one in made] == [one["message"] for one in ours], policy["name"]
+        for rendered, source in zip(made, ours, strict=True):
+            if "${" not in source["expression"]:  # where the chart fills in values
+                assert rendered["expression"] == source["expression"], policy["name"]
+
+
 @pytest.mark.deep
 def test_the_base_is_what_helm_makes_of_the_chart_by_default(helm: Helm) -> None:
     assert RENDERED.read_text(encoding="utf-8") == base_text(helm), "run python tests/chart/kustomize_base.py"
