@@ -48,7 +48,7 @@ from berth_core import (
     format_timestamp,
 )
 from berth_core.labels import LEADER_WORKER_SET_LABEL
-from berth_core.snapshot import ObjectKind, RawObject
+from berth_core.snapshot import ObjectKind, RawObject, items_beside
 from berth_kube import (
     CONTROLLER_REVISIONS,
     CSI_NODES,
@@ -291,21 +291,28 @@ def read_live_snapshot(source: ListSource, own_namespace: str = "", beside: Iter
             **volumes.result(),
             **gangs.result(),
             **queues.result(),
-            beside=_read_beside(source, beside),
+            beside=_read_beside(source, beside, own_namespace),
             unread=tuple(unread),  # last: those before note what they may not list
         )
 
 
-def _read_beside(source: ListSource, kinds: Iterable[ObjectKind]) -> dict[str, tuple[RawObject, ...]]:
-    """Return the objects of the kinds that plugins read, by the names of those that can be listed now.
+def _read_beside(
+    source: ListSource, kinds: Iterable[ObjectKind], own_namespace: str
+) -> dict[str, tuple[RawObject, ...]]:
+    """Return the objects of the kinds that plugins read, by the names of those that can be read now.
 
-    An aggregated API that is registered and whose server is away is answered 503: that stops no plan either.
+    A single object is looked for in Berth's own namespace, and in none where that is "". An aggregated API that is
+    registered and whose server is away is answered 503: that stops no plan either.
     """
     beside: dict[str, tuple[RawObject, ...]] = {}
     for kind in kinds:
         resource = Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=kind.is_namespaced)
         with suppress(NotFoundError, ForbiddenError, ServerError):
-            beside[kind.name] = tuple(_raw_items(source, resource))
+            if not kind.only:
+                beside[kind.name] = tuple(_raw_items(source, resource))
+            elif own_namespace:
+                item: dict[str, Any] = source.get(resource, kind.only, namespace=own_namespace)
+                beside[kind.name] = (_as_in_file(item, resource),)
     return beside
 
 
@@ -429,9 +436,10 @@ def read_capacity(source: ListSource) -> Snapshot:
     )
 
 
-def dump_cluster(source: ListSource, beside: Iterable[ObjectKind] = ()) -> bytes:
+def dump_cluster(source: ListSource, beside: Iterable[ObjectKind] = (), own_namespace: str = "") -> bytes:
     """Return what the planner reads, and what plugins read `beside`, as a `v1` List in JSON.
 
+    Of Berth's own namespace come the single objects that plugins read.
     Objects are as the API server has them, without managed fields.
     """
     items: list[dict[str, Any]] = []
@@ -447,8 +455,8 @@ def dump_cluster(source: ListSource, beside: Iterable[ObjectKind] = ()) -> bytes
                 raise
             kinds.remove(left_out)
     listed = {"apiVersion": "v1", "kind": "List", "kinds": kinds, "items": items}
-    if of_plugins := _read_beside(source, beside):
-        items += (dict(item) for of_kind in of_plugins.values() for item in of_kind)
+    if of_plugins := _read_beside(source, beside, own_namespace):
+        items += map(dict, items_beside(of_plugins))
         listed |= {"beside": sorted(of_plugins), "readAt": format_timestamp(SystemClock().now())}
     return msgspec.json.encode(listed) + b"\n"
 
@@ -586,9 +594,14 @@ def _raw_items(source: ListSource, kind: Resource | tuple[Resource, ...]) -> Ite
     else:
         resource, items = kind, _list(source, kind, dict[str, Any])
     for item in sorted(items, key=_identity):
-        metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
-        head = {"apiVersion": resource.api_version, "kind": resource.kind} if resource else {}
-        yield {**item, **head, "metadata": metadata}
+        yield _as_in_file(item, resource)
+
+
+def _as_in_file(item: Mapping[str, Any], resource: Resource | None) -> dict[str, Any]:
+    """Return an object with its kind, which a list leaves out, and without managed fields."""
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    head = {"apiVersion": resource.api_version, "kind": resource.kind} if resource else {}
+    return {**item, **head, "metadata": metadata}
 
 
 def _identity(item: Mapping[str, Any]) -> tuple[str, str]:

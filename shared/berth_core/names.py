@@ -33,6 +33,8 @@ REPLACEMENT_TRIAL: Final = "berth-replacement-trial"
 DEFAULT_NAMESPACE: Final = "berth-system"
 FENCE_CONFIG_MAP: Final = "berth-fence-never-starts"
 """The ConfigMap that the fence of a hand-over mounts, and that does not exist."""
+NODE_PRICES_CONFIG_MAP: Final = "berth-node-prices"
+"""The ConfigMap in Berth's own namespace that says what nodes of an instance type cost."""
 
 PLACEHOLDER_IMAGE: Final = "rancher/mirrored-pause:3.6"
 """Image of placeholders unless the operator's settings name another."""

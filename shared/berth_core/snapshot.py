@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -61,11 +61,14 @@ class ObjectKind:
     plural: str
     kind: str
     is_namespaced: bool = False
+    only: str = ""
+    """The name of the one object in Berth's own namespace that is read; "": all objects of the kind are."""
 
     @property
     def name(self) -> str:
-        """Return the kind's name in a snapshot, whatever the version: kind and group."""
-        return _kind_name(self.kind, self.group)
+        """Return the kind's name in a snapshot, whatever the version: kind and group, and which object is read."""
+        kind_name = _kind_name(self.kind, self.group)
+        return f"{kind_name}/{self.only}" if self.only else kind_name
 
 
 def _kind_name(kind: str, group: str) -> str:
@@ -214,8 +217,8 @@ def decode_list(raw: bytes) -> DecodedList:
     beside: dict[str, list[RawObject]] = {name: [] for name in listed.beside}
     for item in (listed.items or ()) if beside else ():
         head = _decode_head(item)
-        name = _kind_name(head.kind, api_group(head.api_version))
-        if name in beside:
+        kind_name = _kind_name(head.kind, api_group(head.api_version))
+        for name in {kind_name, f"{kind_name}/{head.metadata.name}"} & beside.keys():
             beside[name].append(readable_body(item))
     in_order = {name: tuple(sorted(items, key=_raw_identity)) for name, items in beside.items()}
     return DecodedList(typed, listed.kinds, in_order, read_timestamp(listed.read_at))
@@ -237,11 +240,19 @@ def encode_list(
     items: list[RawObject] = [_with_kind(obj) for obj in objects]
     listed = {"apiVersion": "v1", "kind": "List", "kinds": list(kinds), "items": items}
     if beside:
-        items += (item for name in sorted(beside) for item in beside[name])
+        items += items_beside(beside)
         listed["beside"] = sorted(beside)
     if beside and read_at is not None:
         listed["readAt"] = format_timestamp(read_at)
     return msgspec.json.encode(listed, order="deterministic")
+
+
+def items_beside(beside: Mapping[str, Iterable[RawObject]]) -> Iterator[RawObject]:
+    """Yield each object of the kinds that plugins read once, also one that is read by its name and with all others."""
+    for name in sorted(beside):
+        kind_name, _, only = name.partition("/")
+        if not only or kind_name not in beside:
+            yield from beside[name]
 
 
 def encode_items(items: Iterable[Mapping[str, Any]]) -> bytes:

@@ -15,12 +15,16 @@ from berth_core.names import (
     DEFAULT_NAMESPACE,
     DESCHEDULER_LEASE,
     LEADER_LEASE,
+    NODE_PRICES_CONFIG_MAP,
     OPERATOR_LEASE,
     REPLACEMENT_TRIAL,
     WEBHOOK_SECRET,
 )
+from berth_core.snapshot import Snapshot
 from berth_descheduler.api.options import rest_settings
 from berth_descheduler.cli.doctor import doctor_command
+from berth_descheduler.framework.interfaces import ClusterView
+from berth_descheduler.goals.free_nodes.price_map import PRICE_MAP, PriceMap
 from berth_descheduler.migration.replacement_trial.bounds import why_binding_lets_through, why_policy_lets_through
 from berth_descheduler.options.policy import CARRIED_OUT, PLANNED, cycle_settings, settings_to_serve
 from berth_descheduler.plugins.registry import installed_plugins
@@ -479,13 +483,14 @@ def is_named(manifest: Manifest, prefix: str) -> bool:
     return bool(manifest["metadata"]["name"].startswith(prefix))
 
 
-def test_the_leases_and_the_secret_have_the_names_by_which_programs_look_for_them(
+def test_leases_secret_and_prices_have_the_names_by_which_programs_look_for_them(
     renderings: dict[str, list[Manifest]],
 ) -> None:
     for case in ("the defaults", "another name"):
         roles = [m for m in renderings[case] if m["kind"] == "Role"]
         named = {name for role in roles for rule in role["rules"] for name in rule.get("resourceNames", ())}
-        assert named == {OPERATOR_LEASE, DESCHEDULER_LEASE, LEADER_LEASE, WEBHOOK_SECRET, REPLACEMENT_TRIAL}
+        leases = {OPERATOR_LEASE, DESCHEDULER_LEASE, LEADER_LEASE}
+        assert named == leases | {WEBHOOK_SECRET, REPLACEMENT_TRIAL, NODE_PRICES_CONFIG_MAP}
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -592,6 +597,22 @@ def test_each_alert_leads_to_its_heading_on_the_page_that_is_given(
     assert [rule["annotations"]["runbook_url"] for rule in rules] == [
         f"{page}#{rule['alert'].lower()}" for rule in rules
     ]
+
+
+def test_prices_are_installed_as_the_descheduler_reads_them(renderings: dict[str, list[Manifest]]) -> None:
+    config_map = find(renderings["every value"], "ConfigMap", NODE_PRICES_CONFIG_MAP)
+    snapshot = Snapshot(beside={PRICE_MAP.name: (config_map,)})
+    namespace = config_map["metadata"]["namespace"]
+
+    price_map = PriceMap.of(ClusterView.of(snapshot, own_namespace=namespace))
+
+    assert price_map.error is None
+    assert price_map.instance_types == {
+        "m5.large": 96_000,
+        "m5.large/spot": 35_000,
+        "Standard_D4s_v3/on-demand": 1_000_000,
+        "small": 1,
+    }
 
 
 def test_the_dashboard_is_installed_as_it_stands_in_its_file(renderings: dict[str, list[Manifest]]) -> None:

@@ -102,6 +102,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         "affinity": {"nodeAffinity": {}},
         "tolerations": [{"operator": "Exists"}],
     },
+    "nodePrices": {"m5.large": 0.096, "m5.large/spot": "0.035", "Standard_D4s_v3/on-demand": 1, "small": 0.000001},
     "policies": {
         "nightly": {
             "trigger": {"cron": "0 2 * * *", "timeZone": "Europe/Berlin"},
@@ -184,6 +185,9 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "a duration without a unit": ({"descheduler": {"options": {"pendingWait": "30"}}}, "pendingWait"),
     "an option that is a policy's": ({"descheduler": {"options": {"strategy": "threshold"}}}, "strategy"),
     "a policy without a profile": ({"policies": {"nightly": {"mode": "Auto"}}}, "profiles"),
+    "a price that is no amount": ({"nodePrices": {"m5.large": "0,096"}}, "m5.large"),
+    "a price below nothing": ({"nodePrices": {"m5.large": -1}}, "m5.large"),
+    "a node that is bought in no known way": ({"nodePrices": {"m5.large/cheaply": 1}}, "m5.large/cheaply"),
     "a policy whose name is no name": ({"policies": {"Nightly!": {"profiles": []}}}, "Nightly"),
     "an unknown level": ({"operator": {"options": {"logLevel": "loud"}}}, "logLevel"),
     "a port beyond all ports": ({"operator": {"healthPort": 70000}}, "healthPort"),

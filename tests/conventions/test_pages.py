@@ -27,7 +27,7 @@ WRITTEN: Final = [page for page in PAGES if page not in GENERATED and page.name 
 OPTIONS_OF_OTHERS: Final = {
     *("--all-namespaces", "--for", "--create-namespace", "--force", "--overwrite", "--set", "--tail", "--type"),
     *("--clusterrole", "--data", "--duration", "--group", "--resource", "--serviceaccount", "--subresource", "--verb"),
-    "--patch-file",
+    *("--patch-file", "--data-urlencode", "--dry-run", "--from-env-file", "--server-side"),
 }
 """kubectl's, helm's and curl's, in examples."""
 OPTIONS_OF_INSTALLERS: Final = {"--archive", "--entrypoint", "--manifest", "--rm", "--user"}

@@ -468,7 +468,10 @@ BAD_OPTIONS = {
     ),
     "a price without an amount": (
         ["--node-price", "m5.large"],
-        "--node-price is 'm5.large'; expected annotation=KEY, label=KEY, default=AMOUNT or as m5.xlarge=0.192",
+        (
+            "--node-price is 'm5.large'; expected annotation=KEY, label=KEY, configMap=true, default=AMOUNT or as "
+            "m5.xlarge=0.192"
+        ),
     ),
     "a price that is no amount": (
         ["--node-price", "m5.large=cheap"],

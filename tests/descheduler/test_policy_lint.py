@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from berth_core import DeschedulerPolicy
 from berth_core.errors import InputError
 from berth_descheduler.cli.main import berth
+from berth_descheduler.goals.free_nodes.price_map import PRICE_MAP
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy import lint as lint_module
 from berth_descheduler.policy.lint import MOST_ERRORS, Linted, Severity, lint_document, lint_located
@@ -209,6 +211,33 @@ def test_what_will_not_work_well_is_a_warning(changes: dict[str, object], want_f
     found = said(lint(raw), Severity.WARNING)
     assert want in found[want_field]
     assert len(found) == 1
+
+
+PRICED_BY_THE_CLUSTER: Final = {"strategy": "Consolidate", "nodePrice": {"configMap": True}, "minSavingsPerMove": 9}
+
+
+def test_prices_in_the_cluster_are_not_known_without_it_and_that_is_no_warning(tmp_path: Path) -> None:
+    raw, file = ours(ARGS, PRICED_BY_THE_CLUSTER), tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(raw), encoding="utf-8")
+
+    assert said(lint(raw), Severity.NOTE) == {
+        "spec.profiles[0].pluginConfig.Defragmentation.args.nodePrice.configMap": (
+            "the prices are in the ConfigMap berth-node-prices of the cluster and are not known here"
+        )
+    }
+    assert said(lint(raw), Severity.WARNING) == {}
+    called = CliRunner().invoke(berth, ["policy", "lint", str(file), "--strict"], standalone_mode=False)
+    assert called.return_value == 0
+    assert "note" in called.output
+
+
+def test_prices_that_a_snapshot_has_are_known() -> None:
+    raw = ours(ARGS, PRICED_BY_THE_CLUSTER)
+    (without,) = lint_document(raw, installed_plugins(), small_cluster())
+    (known,) = lint_document(raw, installed_plugins(), replace(small_cluster(), beside={PRICE_MAP.name: ()}))
+
+    assert without.count(Severity.NOTE) == 1
+    assert known.count(Severity.NOTE) == 0
 
 
 def test_the_names_of_the_original_proposal_are_as_good_as_ours() -> None:

@@ -77,11 +77,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "prices that are no mapping": (
         {"strategy": "Consolidate", "nodePrice": 0.2},
-        "nodePrice is 0.2; expected a mapping with one or more of annotation, label, instanceTypes, default",
+        "nodePrice is 0.2; expected a mapping with one or more of annotation, label, instanceTypes, configMap, default",
     ),
     "prices from a source that is not known": (
         {"strategy": "Consolidate", "nodePrice": {"cloud": "aws"}},
-        "nodePrice is 'cloud'; expected only annotation, default, instanceTypes, label",
+        "nodePrice is 'cloud'; expected only annotation, configMap, default, instanceTypes, label",
     ),
     "prices by a label without a key": (
         {"strategy": "Consolidate", "nodePrice": {"label": ""}},

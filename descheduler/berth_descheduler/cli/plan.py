@@ -371,6 +371,7 @@ def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: st
 
 @click.command("snapshot", cls=OwnCommand)
 @cluster_options
+@namespace_option
 @click.option(
     "--file",
     type=click.Path(),
@@ -378,13 +379,13 @@ def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: st
     metavar="FILE",
     help="File to write, compressed if its name ends in .gz; default: standard output.",
 )
-def snapshot_command(*, kubeconfig: str | None, context: str | None, file: str) -> None:
+def snapshot_command(*, kubeconfig: str | None, context: str | None, namespace: str, file: str) -> None:
     """Write the nodes, the pods and all else that a plan is made from, as a v1 List.
 
     Pods are written as the API server has them, environment variables among them.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-snapshot") as client:
-        document = dump_cluster(client, installed_plugins().reads())
+        document = dump_cluster(client, installed_plugins().reads(), namespace)
     write_snapshot_file(file, document)
 
 

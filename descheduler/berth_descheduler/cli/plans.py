@@ -666,7 +666,7 @@ def describe_linted(linted: Iterable[Linted]) -> list[dict[str, object]]:
 def _render(linted: Sequence[Linted]) -> RenderableType:
     """Return what was found as a table, a line each."""
     table = Table("policy", "", "line", "field", "what is said of it", box=None, padding=(0, 2, 0, 0))
-    colours = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
+    colours = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
     for linted_policy in linted:
         for finding in linted_policy.findings:
             severity = Text(finding.severity.value, style=colours[finding.severity])
@@ -681,4 +681,5 @@ def _exit_code(linted: Iterable[Linted], *, strict: bool) -> int:
     linted_policies = tuple(linted)
     if any(linted_policy.count(Severity.ERROR) for linted_policy in linted_policies):
         return _WRONG
-    return _WARNED if strict and any(linted_policy.findings for linted_policy in linted_policies) else _CLEAN
+    has_warnings = any(linted_policy.count(Severity.WARNING) for linted_policy in linted_policies)
+    return _WARNED if strict and has_warnings else _CLEAN

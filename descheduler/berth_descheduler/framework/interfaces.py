@@ -211,8 +211,11 @@ class PreEvictionFilterPlugin(Protocol):
 
 
 def reads_of(plugin: object) -> tuple[ObjectKind, ...]:
-    """Return the kinds beside those of a snapshot that a plugin or its class reads, as its `reads` says."""
-    kinds = getattr(plugin, "reads", ())
+    """Return the kinds beside those of a snapshot that a plugin or its class reads, as its `reads` says.
+
+    A class whose plugins read more or less by their arguments says in `may_read` what they all read together.
+    """
+    kinds = getattr(plugin, "may_read" if isinstance(plugin, type) and hasattr(plugin, "may_read") else "reads", ())
     return tuple(kind for kind in kinds if isinstance(kind, ObjectKind)) if isinstance(kinds, tuple) else ()
 
 

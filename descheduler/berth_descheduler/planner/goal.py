@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from berth_core import Deadline, DeschedulerPolicy, Objective, Snapshot
+from berth_core.snapshot import ObjectKind
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner.planning import Plan
 from berth_descheduler.planner.problem import Strategy
@@ -150,6 +151,9 @@ class Goal(ABC, Generic[Own, Asked]):
     options: ClassVar[tuple[GoalOption, ...]] = ()
     """The options of the command line that set them."""
 
+    may_read: ClassVar[tuple[ObjectKind, ...]] = ()
+    """The kinds beside those of a snapshot that its arguments may ask to read."""
+
     shared_options: ClassVar[tuple[str, ...]] = ()
     """Parameters of options for arguments that all goals have and only this one goes by."""
 
@@ -190,6 +194,11 @@ class Goal(ABC, Generic[Own, Asked]):
         del args
         return {}
 
+    def reads(self, own: Own) -> tuple[ObjectKind, ...]:
+        """Return the kinds beside those of a snapshot that plans with these arguments read, of `may_read`."""
+        del own
+        return ()
+
     def rules(self, own: Own) -> tuple[Rule, ...]:
         """Return the rules that own arguments make."""
         del own
@@ -226,6 +235,11 @@ class Goal(ABC, Generic[Own, Asked]):
 
     def unknown_names(self, own: Own, snapshot: Snapshot) -> Iterator[UnknownName]:
         """Yield what own arguments name and the cluster does not have."""
+        del own, snapshot
+        yield from ()
+
+    def not_known(self, own: Own, snapshot: Snapshot | None) -> Iterator[ArgumentWarning]:
+        """Yield what own arguments leave to objects of a cluster that a snapshot does not have; None: no snapshot."""
         del own, snapshot
         yield from ()
 

@@ -14,6 +14,7 @@ from berth_core import (
     parse_duration,
     refuse_unknown,
 )
+from berth_core.snapshot import ObjectKind
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
 from berth_descheduler.framework.rules import Rule, rules_of
 from berth_descheduler.goals import DEFAULT_GOAL, GOALS, OFFERED_GOALS, read_goal
@@ -249,6 +250,14 @@ class Defragmentation:
     """Empties nodes or makes room, by the strategy of its arguments."""
 
     args: DefragmentationArgs = field(default_factory=DefragmentationArgs)
+
+    may_read: ClassVar[tuple[ObjectKind, ...]] = tuple(kind for goal in GOALS for kind in goal.may_read)
+    """What plans of any goal read beside a snapshot."""
+
+    @property
+    def reads(self) -> tuple[ObjectKind, ...]:
+        """Return what plans of its goal read beside a snapshot."""
+        return self.args.goal.reads(self.args.own)
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "Defragmentation":

@@ -1,4 +1,7 @@
-"""Checks policies before they run: errors keep one from running, warnings say what will not work well."""
+"""Checks policies before they run: errors keep one from running, warnings say what will not work well.
+
+Notes say what only a cluster can tell.
+"""
 
 import sys
 from collections import Counter
@@ -46,6 +49,8 @@ class Severity(StrEnum):
 
     ERROR = "error"
     WARNING = "warning"
+    NOTE = "note"
+    """What cannot be judged here; nothing is wrong with the policy for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,12 @@ def _lint_policy(raw: object, registry: PluginRegistry, snapshot: Snapshot | Non
                 if _take_out(raw_rest, field_steps(input_error.field), input_error.value):
                     removed_fields.add(input_error.field)
         else:
-            return Linted(policy.metadata.name, tuple(errors.values()) or find_warnings(policy, run, snapshot))
+            return Linted(policy.metadata.name, tuple(errors.values()) or _without_errors(policy, run, snapshot))
+
+
+def _without_errors(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None) -> tuple[Finding, ...]:
+    """Return the warnings, and notes on what is left to a cluster that is not at hand."""
+    return (*find_warnings(policy, run, snapshot), *_find_not_known(run, snapshot))
 
 
 def _take_out(raw: object, steps: Sequence[str], value: object) -> bool:
@@ -326,6 +336,15 @@ def _check_goal(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
     is_repeated = run.schedule is not None
     for warning in plugin.args.goal.findings(plugin.args, policy, run.planner, is_repeated=is_repeated):
         yield _warning(f"spec.profiles[0].pluginConfig.{PLUGIN_NAME}.args.{warning.argument}", warning.message)
+
+
+def _find_not_known(run: PolicyRun, snapshot: Snapshot | None) -> Iterator[Finding]:
+    """Yield what the goal's arguments leave to objects of the cluster that are not known here."""
+    plugin = run.planner.plugins.balance.plugin
+    if isinstance(plugin, Defragmentation):
+        for warning in plugin.args.goal.not_known(plugin.args.own, snapshot):
+            field = f"spec.profiles[0].pluginConfig.{PLUGIN_NAME}.args.{warning.argument}"
+            yield Finding(Severity.NOTE, field, warning.message)
 
 
 def _check_evictor(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from berth_core import InputError
-from berth_descheduler.goals.free_nodes.prices import NodePrices
+from berth_descheduler.goals.free_nodes.prices import CONFIG_MAP, NodePrices
 from berth_descheduler.planner.goal import GoalOption
 from berth_descheduler.planner.weights import format_weight, parse_weight
 
@@ -13,7 +13,7 @@ NODE_PRICE: Final = "nodePrice"
 MIN_SAVINGS: Final = "minSavingsPerMove"
 
 PRICE_ARGUMENTS: Final[Mapping[str, str]] = {
-    NODE_PRICE: "`Consolidate`: what a node's hour costs, by `annotation`, `label`, `instanceTypes` or `default`.",
+    NODE_PRICE: "`Consolidate`: prices of nodes by `annotation`, `label`, `instanceTypes`, `configMap`, `default`.",
     MIN_SAVINGS: "`Consolidate` with `nodePrice`: what each move has to save an hour; 0 by default.",
 }
 
@@ -21,8 +21,8 @@ PRICE_OPTIONS: Final = (
     GoalOption(
         "--node-price",
         "SOURCE=VALUE",
-        "consolidate: what a node's hour costs: annotation=KEY, label=KEY, TYPE=AMOUNT, TYPE/spot=AMOUNT or "
-        "default=AMOUNT.",
+        "consolidate: what a node's hour costs: annotation=KEY, label=KEY, TYPE=AMOUNT, TYPE/spot=AMOUNT, "
+        "configMap=true or default=AMOUNT.",
         fields=(NODE_PRICE,),
         is_repeated=True,
     ),
@@ -34,7 +34,8 @@ PRICE_OPTIONS: Final = (
     ),
 )
 
-_PLACES: Final = frozenset({"annotation", "label", "default"})
+_PLACES: Final = frozenset({"annotation", "label", CONFIG_MAP, "default"})
+_TRUE: Final = "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ def _node_price(given: tuple[str, ...]) -> dict[str, Any] | None:
     for text in given:
         source, _, value = text.rpartition("=")
         if not source or not value:
-            raise InputError("--node-price", text, "annotation=KEY, label=KEY, default=AMOUNT or as m5.xlarge=0.192")
+            expected = "annotation=KEY, label=KEY, configMap=true, default=AMOUNT or as m5.xlarge=0.192"
+            raise InputError("--node-price", text, expected)
         where = prices if source in _PLACES else prices.setdefault("instanceTypes", {})
-        where[source] = value
+        where[source] = True if (source, value) == (CONFIG_MAP, _TRUE) else value
     return prices or None

@@ -5,15 +5,27 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Final
 
-from berth_core import Deadline, DeschedulerPolicy, InputError, Objective, RunMode
+from berth_core import (
+    NODE_PRICES_CONFIG_MAP,
+    Deadline,
+    DeschedulerPolicy,
+    InputError,
+    Objective,
+    RunMode,
+    Snapshot,
+)
+from berth_core.snapshot import ObjectKind
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.goals.free_nodes.arguments import (
     MIN_SAVINGS,
+    NODE_PRICE,
     PRICE_ARGUMENTS,
     PRICE_OPTIONS,
     PriceArguments,
     price_arguments_of,
 )
+from berth_descheduler.goals.free_nodes.price_map import PRICE_MAP
+from berth_descheduler.goals.free_nodes.prices import CONFIG_MAP
 from berth_descheduler.goals.free_nodes.threshold import Threshold, ThresholdRules
 from berth_descheduler.goals.free_nodes.view import (
     describe_freed_nodes,
@@ -148,6 +160,7 @@ class ConsolidateGoal(FreeNodesGoal[PriceArguments, int]):
     name: ClassVar[str] = "Consolidate"
     arguments: ClassVar[Mapping[str, str]] = PRICE_ARGUMENTS
     options: ClassVar[tuple[GoalOption, ...]] = PRICE_OPTIONS
+    may_read: ClassVar[tuple[ObjectKind, ...]] = (PRICE_MAP,)
 
     def read(self, raw: Mapping[str, Any]) -> PriceArguments:
         return PriceArguments.parse(raw)
@@ -163,6 +176,15 @@ class ConsolidateGoal(FreeNodesGoal[PriceArguments, int]):
 
     def rules(self, own: PriceArguments) -> tuple[Rule, ...]:
         return (own.node_prices,) if own.node_prices else ()
+
+    def reads(self, own: PriceArguments) -> tuple[ObjectKind, ...]:
+        return self.may_read if own.node_prices.config_map else ()
+
+    def not_known(self, own: PriceArguments, snapshot: Snapshot | None) -> Iterator[ArgumentWarning]:
+        """Say that the prices are in the cluster, where they are not in the snapshot."""
+        if own.node_prices.config_map and (snapshot is None or PRICE_MAP.name not in snapshot.beside):
+            text = f"the prices are in the ConfigMap {NODE_PRICES_CONFIG_MAP} of the cluster and are not known here"
+            yield ArgumentWarning(f"{NODE_PRICE}.{CONFIG_MAP}", text)
 
     def request(self, args: GoalArguments) -> int:
         """Return what each move has to save."""
@@ -181,6 +203,8 @@ class ConsolidateGoal(FreeNodesGoal[PriceArguments, int]):
         del policy, planner, is_repeated
         price_arguments: PriceArguments = args.own
         prices, min_savings = price_arguments.node_prices, price_arguments.min_savings_per_move
+        if prices.config_map:
+            return
         highest = max((*prices.instance_types.values(), prices.default or 0))
         if min_savings > highest and not (prices.annotation or prices.label):
             text = f"{format_weight(min_savings)} is above every price of nodePrice: no node is worth a move"
