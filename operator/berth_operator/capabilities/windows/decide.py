@@ -4,7 +4,7 @@ Everything follows from the schedule, the window's Reservations and its last sta
 replica or with a clock that was set, the same decision comes out.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -230,6 +230,11 @@ def _decide_scheduled(
         if reservation.is_live and read_timestamp(reservation.spec.expires) != (end := schedule.starting(start).end)
     )
     ends = {reservation.metadata.uid: end for reservation, end in retimed_ends}
+    over_by_start = [(start, reservation) for start, reservation in kept_by_start if not reservation.is_live]
+    for start, reservation in over_by_start:
+        expires = read_timestamp(reservation.spec.expires)
+        if expires is not None and schedule.has(start):  # never later, for what is over does not open once more
+            ends[reservation.metadata.uid] = min(expires, schedule.starting(start).end)
     due = _find_due(window, schedule, kept_by_start, now)
     following = schedule.next_after(now)
     scheduled = _on_schedule(window, following, due)
@@ -239,6 +244,7 @@ def _decide_scheduled(
         now,
         scheduled,
         ends=ends,
+        edited_away={reservation.metadata.uid for start, reservation in over_by_start if not schedule.has(start)},
         movers=movers,
         idle_slots=idle_slots,
     )
@@ -368,11 +374,16 @@ def _status(
     scheduled: Condition,
     *,
     ends: dict[str, datetime] | None = None,
+    edited_away: Collection[str] = (),
     state: WindowState | None = None,
     movers: Movers = _NO_MOVERS,
     idle_slots: Mapping[str, int] = _NOTHING_IDLE,
 ) -> ReservationWindowStatus:
-    """Return the status; `ends` has by uid the ends that are about to be written."""
+    """Return the status.
+
+    `ends` has by uid the ends that are about to be written, or by which what is over is past. `edited_away` are the
+    uids of what is over and whose start the schedule no longer has.
+    """
     described = [
         (_describe(reservation, (ends or {}).get(reservation.metadata.uid)), reservation)
         for reservation in reservations
@@ -380,7 +391,7 @@ def _status(
     active = [
         (occurrence, reservation)
         for occurrence, reservation in described
-        if reservation.is_live or _lasts(occurrence, now)
+        if reservation.is_live or (_lasts(occurrence, now) and reservation.metadata.uid not in edited_away)
     ]
     active_occurrences = tuple(occurrence for occurrence, _ in active)
     conditions = (

@@ -190,6 +190,29 @@ def test_a_window_whose_time_is_edited_away_closes() -> None:
     ]
 
 
+EDITS: Final = {
+    "it ends earlier": ("3:40", {"schedule": "0 3 * * *", "duration": "30m"}, WindowState.CLOSED),
+    "it ends later": ("3:50", {"schedule": "0 3 * * *", "duration": "2h"}, WindowState.OPEN),
+    "it still lasts": ("3:20", {"schedule": "0 3 * * *", "duration": "30m"}, WindowState.OPEN),
+    "it was edited away": ("3:10", {"schedule": "0 7 - 8 * * *"}, WindowState.CLOSED),
+    "it was edited away before it began": ("1:30", {"schedule": "0 7 - 8 * * *"}, WindowState.CLOSED),
+}
+
+
+@pytest.mark.parametrize(("time", "spec", "want"), EDITS.values(), ids=EDITS)
+def test_changed_times_count_at_once_for_an_occurrence_all_of_whose_places_are_taken(
+    time: str, spec: dict[str, Any], want: WindowState
+) -> None:
+    one = simulated(schedule="0 3 * * *", duration="1h")
+    one.advance(at(time))
+    one.finish(one.reservations()[0], ReservationPhase.SUCCEEDED, "OwnersRunning")
+    one.advance(at(time) + SECOND)
+    one.apply(window_body(**spec))
+    assert one.window().status.state == want
+    assert [past.outcome for past in one.window().status.history] == ["Taken"] * (want is WindowState.CLOSED)
+    assert not one.reservations(), "what is over does not open once more"
+
+
 def test_what_is_reserved_changes_with_the_next_occurrence() -> None:
     one = simulated()
     one.advance(at("2:00"))
