@@ -85,6 +85,7 @@ RIGHTS: Final[dict[str, list[dict[str, list[str]]]]] = {
         },
     ],
     "rollouts": [rule for role in named_roles(PAGE) for rule in PEOPLE[role]],
+    "looker": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}],
     "nobody": [],
 }
 
@@ -298,6 +299,18 @@ def test_who_may_only_ask_cannot_have_a_plan_carried_out_unseen(interface: Inter
     assert refused.status_code == 403
     assert "patch migrationplans" in refused.json()["detail"]
     assert interface.ask("POST", "/v1/runs", "runner", json={"policy": POLICY, "mode": "Auto"}).status_code == 202
+
+
+def test_the_service_may_read_everything_that_doctor_looks_for(interface: Interface) -> None:
+    answer = interface.ask("GET", "/v1/findings", "looker")
+    assert answer.ok, answer.text
+    assert answer.json()["missingRights"] == []
+
+
+def test_findings_name_the_rights_that_a_caller_lacks(interface: Interface) -> None:
+    missing = interface.ask("GET", "/v1/findings", "runner").json()["missingRights"]
+    assert {"list events", "list mutatingwebhookconfigurations", "get leases berth-operator"} <= {*missing}
+    assert not {"list nodes", "list pods", "list reservationwindows"} & {*missing}
 
 
 @pytest.mark.deep

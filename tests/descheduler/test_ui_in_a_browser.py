@@ -151,12 +151,12 @@ def test_what_doctor_finds_is_listed_by_kind_with_its_objects_and_what_to_do(
     for name in ("n8", "n9"):
         lent = node(name, labels={REVOCABLE_ZONE_LABEL: "gone"}, taints=[Taint(key=DRAINING_TAINT)])
         cluster.add(NODES, msgspec.to_builtins(lent))
-    until(browser, "document.querySelectorAll('#findings .finding').length === 2")
-    unknown, draining = (f"#findings .finding:nth-child({index})" for index in (2, 1))
+    draining, unknown = (f"#findings .finding:nth-child({index})" for index in (1, 2))
+    until(browser, has_text(f"{draining} li", "(may still pass by itself)"))
     until(browser, has_text(f"{unknown} li:last-child", "node n9: its label names 'gone'"))
     until(browser, has_text(unknown, "kubectl label node n8 "))
-    until(browser, has_text(f"{draining} li", "(may still pass by itself)"))
     assert not browser.evaluate(has_text(unknown, "may still pass"))
+    assert browser.find_barriers() == []
     for name in ("n8", "n9"):
         cluster.remove(NODES, cluster.get(NODES, name))
     until(browser, has_text("#findings", "There are no findings: "))
@@ -168,7 +168,7 @@ def test_what_is_not_looked_for_in_want_of_rights_is_said(
     cluster.start_operator()
     sign_in(browser, url)
     until(browser, has_text("#findings", "There are no findings among what was looked for."))
-    until(browser, has_text("#findings", "the rights to get leases berth-descheduler, "))
+    until(browser, has_text("#findings", "with the right to: get leases berth-descheduler, "))
 
 
 def test_a_plan_that_changed_behind_the_dialog_is_not_approved(

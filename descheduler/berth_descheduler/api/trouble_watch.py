@@ -13,8 +13,11 @@ from berth_descheduler.doctor import look_as_far_as_allowed
 from berth_kube import KubeClient, Resource
 from berth_sandbox.invariants import InvariantMonitor, Violation
 
-_LOOKS_WITHOUT_A_BREAK: Final = 4
-"""Looks that are further apart than so many of their intervals do not tell that anything lasted meanwhile."""
+_LOOKS_WITHOUT_A_BREAK: Final = 20
+"""Looks that are further apart than so many of their intervals do not say that anything lasted meanwhile.
+
+A program that asks every minute or two learns what lasts as well as the page does.
+"""
 
 
 @dataclass(frozen=True)

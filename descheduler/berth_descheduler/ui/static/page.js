@@ -318,7 +318,7 @@ function showFindings(list) {
         element("p", {}, findings[0].toDo),
         ...[...new Set(shown.map((finding) => finding.command))].slice(0, COMMANDS_SHOWN).map((command) => element("p", {}, element("code", {}, command))));
     }),
-    list.missingRights.length ? element("p", { class: "soft" }, `Not everything is looked for: the rights to ${list.missingRights.join(", ")} are missing.`) : null);
+    list.missingRights.length ? element("p", { class: "soft" }, `More could be looked for and shown with the right to: ${list.missingRights.join(", ")}.`) : null);
 }
 
 const PARTS = [
