@@ -16,6 +16,8 @@ import pytest
 import requests
 from click.testing import CliRunner
 
+from berth_core.labels import DRAINING_TAINT, REVOCABLE_ZONE_LABEL
+from berth_core.objects import Taint
 from berth_descheduler.cli import ui
 from berth_descheduler.cli.ui import (
     ForwardingError,
@@ -27,15 +29,19 @@ from berth_descheduler.cli.ui import (
     serving,
 )
 from berth_kube.client import KubeClient
+from berth_kube.errors import ForbiddenError
 from berth_kube.resources import (
     MIGRATION_PLANS,
     NODES,
+    REVOCABLE_ZONES,
     SELF_SUBJECT_ACCESS_REVIEWS,
     SELF_SUBJECT_REVIEWS,
     SERVICES,
     Resource,
 )
 from berth_service.certificates import key_to_pem, make_authority, sign_server, to_pem
+from builders import node
+from descheduler.fake_cluster import call, failure
 from descheduler.rest_server import ReviewingCluster, populated, quick
 from descheduler.rest_server import serving as serving_rest
 
@@ -94,6 +100,19 @@ def test_the_page_is_served_on_loopback_with_what_the_kubeconfig_may_read(addres
     with serving(cast("KubeClient", cluster), NAMESPACE) as again:
         refused = ask(again, "/v1/nodes")
     assert (refused.status_code, "ada has no right to list nodes" in refused.json()["detail"]) == (403, True)
+
+
+def test_what_the_kubeconfig_may_not_read_is_left_out_of_the_findings_and_said(cluster: OwnCluster) -> None:
+    cluster.start_operator()
+    lent = node("lent", labels={REVOCABLE_ZONE_LABEL: "gone"}, taints=[Taint(key=DRAINING_TAINT)])
+    cluster.add(NODES, msgspec.to_builtins(lent))
+    cluster.refused = frozenset({("list", REVOCABLE_ZONES.plural)})
+    refusal = ForbiddenError(call("list", REVOCABLE_ZONES, ""), failure(403))
+    cluster.faults[f"list {REVOCABLE_ZONES.plural}"] = refusal
+    with serving(cast("KubeClient", cluster), NAMESPACE) as served:
+        answer = ask(served, "/v1/findings").json()
+    assert [finding["invariant"] for finding in answer["items"]] == ["DrainingLeft"]
+    assert answer["missingRights"] == ["list revocablezones"]
 
 
 def test_an_approval_is_in_the_name_of_whom_the_kubeconfig_names(address: str, cluster: OwnCluster) -> None:

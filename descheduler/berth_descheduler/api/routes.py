@@ -343,8 +343,7 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         await api.admit(request, *NEEDED_RIGHTS)
         watched = await api.troubles.watched()
         wanted = rights_asked_for(watched.may_pass_by_violation)
-        missing = await api.missing_rights(request, wanted)
-        missing |= {access for access in wanted if access.resource in watched.unread}
+        missing = await api.missing_rights(request, wanted) | watched.refused
         namespace = api.settings.namespace
         return answer_with(describe_findings(watched.may_pass_by_violation, missing, namespace, watched.at))
 

@@ -10,7 +10,7 @@ from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.api.ttl_cache import TtlCache
 from berth_descheduler.doctor import look_as_far_as_allowed
-from berth_kube import KubeClient, Resource
+from berth_kube import Access, KubeClient
 from berth_sandbox.invariants import InvariantMonitor, Violation
 
 _LOOKS_WITHOUT_A_BREAK: Final = 20
@@ -25,7 +25,8 @@ class Watched:
     """The last look, and what earlier ones say of it."""
 
     may_pass_by_violation: Mapping[Violation, bool]
-    unread: frozenset[Resource]
+    refused: frozenset[Access]
+    """The rights that Berth itself lacks."""
     at: datetime
 
 
@@ -58,7 +59,7 @@ class TroubleWatch:
         self._monitor.look(look.violations, began)
         may_pass = dict.fromkeys(self._monitor.breaches(), False)
         may_pass |= dict.fromkeys(self._monitor.suspects(), True)
-        return Watched(may_pass, look.unread, now)
+        return Watched(may_pass, look.refused, now)
 
     def close(self) -> None:
         self._workers.close()

@@ -88,16 +88,16 @@ class Look:
     """What was found, without what could not be judged."""
 
     violations: tuple[Violation, ...]
-    unread: frozenset[Resource] = frozenset()
-    """The kinds that whoever looked may not read."""
+    refused: frozenset[Access] = frozenset()
+    """The rights that whoever looked lacks."""
 
 
 class _AllowedReader:
-    """Reads as a client does; a kind that may not be read, and that not every finding needs, is empty and noted."""
+    """Reads as a client does. A kind that may not be read is empty, unless every finding needs it."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self.unread: set[Resource] = set()
+        self.refused: set[Access] = set()
 
     def list(self, resource: Resource, **options: Any) -> Listing[Any]:  # noqa: ANN401 - the client's own types
         try:
@@ -105,14 +105,14 @@ class _AllowedReader:
         except ForbiddenError:
             if resource not in _FURTHER_RESOURCES:
                 raise
-            self.unread.add(resource)
+            self.refused.add(Access("list", resource))
             return Listing((), "")
 
     def get(self, resource: Resource, name: str, **options: Any) -> Any:  # noqa: ANN401 - the client's own types
         try:
             return self._client.get(resource, name, **options)
         except ForbiddenError:
-            self.unread.add(resource)
+            self.refused.add(Access("get", resource, name))
             raise
 
 
@@ -123,11 +123,11 @@ def look_as_far_as_allowed(client: KubeClient, own_namespace: str, now: datetime
     """
     reader = _AllowedReader(client)
     violations = find_all_troubles(cast("KubeClient", reader), own_namespace, now)
-    unread = frozenset(reader.unread)
+    unread = {right.resource for right in reader.refused}
     judged = (
         violation for violation in violations if unread.isdisjoint(right.resource for right in rights_to(violation))
     )
-    return Look(tuple(judged), unread)
+    return Look(tuple(judged), frozenset(reader.refused))
 
 
 def rights_to(violation: Violation) -> tuple[Access, ...]:
