@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from berth_core import ActiveOccurrence, ReservationWindow, ReservationWindowStatus
+from berth_core import ActiveOccurrence, Occurrence, ReservationWindow, ReservationWindowStatus, WindowSchedule
 from berth_descheduler.cli import calendar
 from berth_descheduler.cli.calendar import _render
 from berth_descheduler.cli.main import run
@@ -72,6 +72,58 @@ def test_what_is_under_way_and_what_comes_is_listed_in_order() -> None:
 
 def test_a_window_that_is_switched_off_is_not_listed() -> None:
     assert not changes(window(suspend=True))
+
+
+def test_what_many_windows_do_is_cut_at_a_time_before_which_it_is_complete() -> None:
+    often = [
+        window(f"often-{number}", schedule="* * * * *", duration="1m", startReserveAgo="30s") for number in range(12)
+    ]
+    late = window("late", schedule="30 2 * * *", duration="10m", startReserveAgo="5m")
+    described = described_for_machines(*often, late, window("bad", schedule="never"))
+    assert 1_500 <= len(described["items"]) <= 2_000
+    assert "2026-11-22T02:40:00Z" < described["until"] < "2026-11-22T04:00:00Z"
+    assert [entry["what"] for entry in described["items"] if entry["window"] == "batch/late"] == [
+        "reserves",
+        "opens",
+        "closes",
+    ]
+    assert all(entry["time"] < described["until"] for entry in described["items"])
+    assert [problem["window"] for problem in described["problems"]] == ["batch/bad"]
+
+    alone = described_for_machines(often[0])["items"]
+    want = [entry for entry in alone if entry["time"] < described["until"]]
+    assert [entry for entry in described["items"] if entry["window"] == "batch/often-0"] == want
+    assert len(want) > 10
+
+
+def test_of_very_many_windows_few_occurrences_are_computed_and_none_before_until_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed: list[datetime] = []
+    next_after = WindowSchedule.next_after
+
+    def counted(schedule: WindowSchedule, moment: datetime) -> Occurrence:
+        computed.append(moment)
+        return next_after(schedule, moment)
+
+    monkeypatch.setattr(WindowSchedule, "next_after", counted)
+    often = [
+        window(f"often-{number}", schedule="* * * * *", duration="1m", startReserveAgo="0s") for number in range(400)
+    ]
+    described = described_for_machines(*often)
+    assert len(computed) <= 2_000 + 400
+    assert "2026-11-22T02:02:00Z" <= described["until"] < "2026-11-22T02:10:00Z"
+    listed = [(entry["time"], entry["what"]) for entry in described["items"] if entry["window"] == "batch/often-0"]
+    alone = [(time, what) for time, what, _ in changes(often[0]) if time < described["until"]]
+    assert listed == alone != []
+
+
+def test_a_window_that_overlaps_itself_too_often_is_named() -> None:
+    described = described_for_machines(window("deep", schedule="* * * * *", duration="20h"), window("nightly"))
+    (problem,) = described["problems"]
+    assert problem["window"] == "batch/deep"
+    assert "schedule is such that more than" in problem["problem"]
+    assert {entry["window"] for entry in described["items"]} == {"batch/nightly"}
 
 
 def test_a_window_that_comes_every_minute_is_cut() -> None:

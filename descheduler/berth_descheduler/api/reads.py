@@ -133,7 +133,7 @@ _ANSWERS: Final = 64
 
 
 class FragmentationQueries:
-    """Reads the cluster at most once per `capacity_seconds`; counting has its own thread."""
+    """Reads the cluster at most once per `capacity_seconds`; counting and the calendar have a thread each."""
 
     def __init__(self, client: KubeClient, clock: Clock, settings: RestSettings) -> None:
         self._client = client
@@ -144,6 +144,7 @@ class FragmentationQueries:
         self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
         self._queues: TtlCache[str, MeasuredQueues] = TtlCache(clock, 1)
         self._calendar: TtlCache[str, Calendar] = TtlCache(clock, 1)
+        self._calendar_workers = Workers(1, settings.times.request_seconds)
         self._counted: TtlCache[tuple[str, ...], Capacity] = TtlCache(clock, _ANSWERS)
 
     async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
@@ -164,7 +165,7 @@ class FragmentationQueries:
         return await self._calendar.answer("", self._read_calendar, lambda _: self._seconds)
 
     async def _read_calendar(self) -> Calendar:
-        return await self._workers.run(lambda: read_calendar(self._client, self._clock.now()))
+        return await self._calendar_workers.run(lambda: read_calendar(self._client, self._clock.now()))
 
     async def _measure_queues(self) -> MeasuredQueues:
         measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
@@ -182,3 +183,4 @@ class FragmentationQueries:
 
     def close(self) -> None:
         self._workers.close()
+        self._calendar_workers.close()
