@@ -216,6 +216,8 @@ def test_a_template_takes_a_job_whose_pod_group_is_reserveable_and_missed_says_w
     workers = pods(ground.client, ground.namespace, app="train")
     assert {pod.metadata.annotations.get("volcano.sh/reserveable") for pod in workers} == {"true"}
     await_places(ground, "Open", (0, 2))
+    phases = lambda: [active.phase for active in window(ground).status.active]  # noqa: E731
+    eventually("its Reservation is over", lambda: phases() == ["Succeeded"], seconds=SOON)
     assert not nodes_of(ground, "intruder")
 
     change_window(ground, duration="20m")
@@ -321,6 +323,12 @@ def change_zone(ground: Ground, want: str, **spec: Any) -> None:
     eventually(f"the zone is {want} and fenced", is_reached, seconds=SOON)
 
 
+def fences_on(ground: Ground, node: str) -> list[str]:
+    """Return the kinds of the fences of a node, of those that are ending, too."""
+    found = (pod for pod in pods(ground.client, DEFAULT_NAMESPACE) if STANDING_FENCE_LABEL in pod.metadata.labels)
+    return [pod.metadata.labels[STANDING_FENCE_LABEL] for pod in found if pod.spec.node_name == node]
+
+
 def daemons(ground: Ground) -> set[str]:
     return {pod.spec.node_name for pod in pods(ground.client, ground.namespace, app="agent") if pod.is_ready}
 
@@ -339,6 +347,11 @@ def test_preemptable_pods_of_volcano_prefer_open_lent_nodes_which_daemons_use_al
     await_nodes(ground, "early", **{usual: 1})
 
     change_zone(ground, "Open", suspend=False)
+    eventually(
+        "the fence of an open node alone stands",
+        lambda: fences_on(ground, lent) == [LentFence.OPEN.value],
+        seconds=SOON,
+    )
     for number in range(3):
         ground.create_pod(f"batch-{number}", cpu="1", labels=PREEMPTABLE)
         await_nodes(ground, "batch-", **{lent: number + 1})
@@ -346,9 +359,8 @@ def test_preemptable_pods_of_volcano_prefer_open_lent_nodes_which_daemons_use_al
     await_nodes(ground, "service", **{usual: 1})
 
     ground.client.merge_patch(NODES, usual, {"metadata": {"labels": {REVOCABLE_ZONE_LABEL: "of-no-zone"}}})
-    kind = {STANDING_FENCE_LABEL: LentFence.WITHOUT_ZONE.value}
-    fences = lambda: [p.spec.node_name for p in pods(ground.client, DEFAULT_NAMESPACE, **kind)]  # noqa: E731
-    eventually("a label without a zone has a fence", lambda: fences() == [usual], seconds=SOON)
+    without = LentFence.WITHOUT_ZONE.value
+    eventually("a label without a zone has a fence", lambda: fences_on(ground, usual) == [without], seconds=SOON)
     ground.create_pod("late", cpu="500m")
     ground.create_pod("whole", cpu="2", labels=PREEMPTABLE)
     await_refused(ground, "late", "whole")
