@@ -21,6 +21,7 @@ COLLECTIONS: Final = {
     "RevocableZone": f"{BERTH}/revocablezones",
     "ReservationWindow": f"{BERTH}/namespaces/default/reservationwindows",
     "Reservation": "apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations",
+    "ConfigMap": "api/v1/namespaces/default/configmaps",
     "Deployment": "apis/apps/v1/namespaces/default/deployments",
     "Ingress": "apis/networking.k8s.io/v1/namespaces/default/ingresses",
     "Namespace": "api/v1/namespaces",

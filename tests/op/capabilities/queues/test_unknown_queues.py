@@ -162,7 +162,7 @@ def test_a_slot_of_a_queue_waits_for_as_long_as_the_queue_asks_for_it(harness: O
 def test_a_reservation_says_which_queues_count_it(harness: OperatorHarness) -> None:
     api = harness.api
     counted_in = lambda of=IN_ML: QueueRule(api.as_client()).counted_in(of)  # noqa: E731
-    assert counted_in() == ("no queue of Volcano, as the cluster has none; no queue of Berth by the namespace default")
+    assert counted_in() == ("no queue of Volcano, as none can be listed; no queue of Berth by the namespace default")
     api.put(VOLCANO_QUEUES, as_api(queue("ml")))
     team = {"metadata": {"name": "team", "uid": "team"}, "spec": {"namespaceSelector": {"matchLabels": {"of": "us"}}}}
     api.put(QUEUES, team)
