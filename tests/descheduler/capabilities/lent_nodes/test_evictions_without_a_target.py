@@ -131,10 +131,12 @@ def test_a_place_that_is_never_held_keeps_no_pod_once_the_node_is_due() -> None:
 def test_no_plan_is_made_that_would_only_fail_again() -> None:
     cluster = lent_cluster(usual_cpu="7", preemptable=False)
     cluster.hold = lambda _reservation: None
+    # However many fail, the plan goes on: a move that it skips instead would not be of the pod.
+    unstopped = replace(SETTINGS, execution=replace(SETTINGS.execution, max_failed_share=1.0))
     outcomes = []
     for minutes in (0, 1, 3):
         planner = with_settings(PLANNER, now=SystemClock().now() + timedelta(minutes=minutes))
-        outcomes.append(run(cluster, settings=impatient("reserve_seconds"), planner=planner))
+        outcomes.append(run(cluster, settings=impatient("reserve_seconds", settings=unstopped), planner=planner))
     assert set(states(outcomes[0]).values()) == {("Failed", "ReservationTimeout")}
     assert outcomes[1].verdict is Verdict.NOTHING_TO_MOVE
     assert states(outcomes[2]) == states(outcomes[0]), "after two periods they are tried once more"
