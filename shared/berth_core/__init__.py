@@ -337,7 +337,7 @@ from berth_core.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from berth_core.text import count, first_few, percent, printable_line, printable_text
+from berth_core.text import agreeing, count, first_few, percent, printable_line, printable_text
 from berth_core.unreadable import mark, refuse_unreadable, with_metadata
 from berth_core.window_schedules import WindowSchedule
 from berth_core.windows import (
@@ -438,7 +438,7 @@ __all__ = [
     "WindowCondition", "WindowReason", "WindowSchedule", "WindowState", "WindowTimes", "Workload", "WorkloadSpec",
     "WorkloadStatus",
     "ZoneCondition", "ZoneReason", "ZoneSchedule", "ZoneState",
-    "amount_in_words", "api_group", "as_reserveable",
+    "agreeing", "amount_in_words", "api_group", "as_reserveable",
     "budget_of",
     "choose_namespaces", "closed_fences", "closed_lent_nodes", "count",
     "deployment_name", "describe_unreadable", "divided_resources",

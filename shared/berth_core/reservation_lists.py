@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from berth_core.labels import MOVE_ANNOTATION, STARVING_JOB_LABEL
+from berth_core.labels import STARVING_JOB_LABEL
 from berth_core.reservations import Fence, ObjectReference, Reservation, ReservationReason, SlotState
 
 _SLOT_OVER: Final = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
@@ -18,7 +18,6 @@ def job_uid(reference: ObjectReference) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-_LONGEST_POSITION: Final = 9
 _WITHOUT_NODES: Final = frozenset({ReservationReason.FENCE_LIMIT, ReservationReason.UNSCHEDULABLE_YET})
 
 
@@ -75,10 +74,8 @@ def oldest_first(reservations: Iterable[Reservation]) -> list[Reservation]:
 
 
 def _age_order(reservation: Reservation, plan_begun: str) -> tuple[str, str, int, str]:
-    number = reservation.metadata.annotations.get(MOVE_ANNOTATION, "")
-    move = int(number) if number.isdecimal() and len(number) <= _LONGEST_POSITION else 0
     begun = plan_begun if reservation.plan else _created(reservation)
-    return begun, reservation.plan, move, reservation.metadata.uid
+    return begun, reservation.plan, reservation.move or 0, reservation.metadata.uid
 
 
 def _created(reservation: Reservation) -> str:

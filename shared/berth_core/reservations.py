@@ -10,14 +10,17 @@ import msgspec
 from berth_core.clock import format_timestamp
 from berth_core.decoding import convert
 from berth_core.divided_amounts import DividedAmounts
-from berth_core.labels import PREFIX, ROOM_ANNOTATION, SLOTS_ADD_UP_ANNOTATION
-from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
+from berth_core.labels import MOVE_ANNOTATION, PREFIX, ROOM_ANNOTATION, SLOTS_ADD_UP_ANNOTATION
+from berth_core.objects import LabelSelector, ObjectMeta, OwnerReference, PodTemplate
+from berth_core.quantities import read_whole_number
 from berth_core.unreadable import read_or_stand_in
 
 RESERVATION_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 RESERVATION_KIND: Final = "Reservation"
 HIGHEST_SLOT_INDEX: Final = 999
 """A Reservation has at most 1,000 slots."""
+_HIGHEST_MOVE: Final = 10**9 - 1
+"""The highest position of a move that is read; anyone may write the annotation."""
 
 
 class ReservationPhase(StrEnum):
@@ -347,10 +350,24 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
         Any user may write that reference; with a uid that does not exist, the garbage collector deletes the object.
         """
+        owner = self._plan_owner
+        return "" if owner is None else owner.name
+
+    @property
+    def plan_uid(self) -> str:
+        """Return the uid of that MigrationPlan, "" without one."""
+        owner = self._plan_owner
+        return "" if owner is None else owner.uid
+
+    @property
+    def _plan_owner(self) -> OwnerReference | None:
         owners = self.metadata.owner_references
-        return next(
-            (owner.name for owner in owners if owner.controller and _is_plan(owner.api_version, owner.kind)), ""
-        )
+        return next((owner for owner in owners if owner.controller and _is_plan(owner.api_version, owner.kind)), None)
+
+    @property
+    def move(self) -> int | None:
+        """Return the position in its plan of the move that the Reservation is for; None for anything but a number."""
+        return read_whole_number(self.metadata.annotations.get(MOVE_ANNOTATION, ""), most=_HIGHEST_MOVE)
 
     @property
     def awaits_room(self) -> bool:

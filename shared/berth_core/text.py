@@ -1,4 +1,4 @@
-"""Texts for people: counted nouns, cut lists and printable characters."""
+"""Texts for people: counted nouns and their verbs, cut lists and printable characters."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -8,6 +8,11 @@ from typing import Final
 def count(number: int, noun: str) -> str:
     """Return a number with a noun, which takes an s unless the number is one."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def agreeing(number: int, verb: str) -> str:
+    """Return a regular verb as it follows a number of subjects: `frees` after one, `free` after any other."""
+    return f"{verb}s" if number == 1 else verb
 
 
 def first_few(names: Sequence[str], limit: int) -> str:

@@ -16,10 +16,10 @@ from berth_core.names import fence_name
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube import Listed
 from berth_kube.errors import AlreadyExistsError
-from berth_kube.resources import NODES, PODS, Resource
+from berth_kube.resources import NODES, PODS
 from berth_operator.reservation.act.fences import FenceManager
 from handover_builders import DEADLINE
-from handover_simulation import NODE, Actor, HandoverSimulation, KilledError
+from handover_simulation import NODE, Actor, HandoverSimulation, KilledError, play_interrupted
 
 LENGTHS: Final = (5.0, 70.0, 300.0)
 MORE_LENGTHS: Final = tuple(float(text) for text in os.environ.get("BERTH_LONGER_OUTAGES", "").split(",") if text)
@@ -101,26 +101,6 @@ def test_only_the_pods_of_a_nearly_full_or_uncounted_node_are_listed(pod_slots: 
     assert calls == CALLS
 
 
-def play(view: Resource, at: int, interrupt: Callable[[HandoverSimulation], None]) -> HandoverSimulation:
-    """Play a hand-over that is interrupted right after one of the operator's writes."""
-    simulation = HandoverSimulation(late_view=view)
-    made: list[str] = []
-
-    def note(write: str) -> None:
-        made.append(write)
-        if len(made) == at:
-            interrupt(simulation)
-
-    simulation.on_write = note
-    try:
-        simulation.play()
-    except KilledError:
-        simulation.start_operator()
-        simulation.play()
-    assert len(made) >= at
-    return simulation
-
-
 def require_kept(simulation: HandoverSimulation, case: str) -> None:
     assert simulation.faults == [], case
     assert simulation.reservation().phase is ReservationPhase.SUCCEEDED, case
@@ -132,7 +112,9 @@ def require_kept(simulation: HandoverSimulation, case: str) -> None:
 def require_kept_after_each_write(interrupt: Callable[[HandoverSimulation], None]) -> None:
     for at in range(1, WRITES + 1):
         for view in (NODES, PODS):
-            require_kept(play(view, at, interrupt), f"after write {at}, {view.plural} seen late")
+            simulation = HandoverSimulation(late_view=view)
+            play_interrupted(simulation, at, interrupt)
+            require_kept(simulation, f"after write {at}, {view.plural} seen late")
 
 
 @pytest.mark.parametrize("seconds", LENGTHS + MORE_LENGTHS)

@@ -7,10 +7,10 @@ import pytest
 
 from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, SLOTS_ADD_UP_ANNOTATION
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, SlotState
-from berth_kube.resources import NODES, PODS, RESERVATIONS, Resource
+from berth_kube.resources import NODES, PODS, RESERVATIONS
 from builders import as_api, task
 from handover_builders import GATED, owner_pod, place, placeholder, slot, with_condition
-from handover_simulation import NODE, Actor, HandoverSimulation, KilledError
+from handover_simulation import NODE, Actor, HandoverSimulation, KilledError, play_interrupted
 
 SLOTS: Final = 3
 
@@ -41,7 +41,9 @@ class SeveralSlots(HandoverSimulation):
             is_pending = not seen_pod["spec"].get("nodeName") and not seen_pod["spec"].get("schedulingGates")
             if raw is None or raw["spec"].get("nodeName") or not is_pending:
                 continue
-            tolerates = any(one.get("key") == HANDOVER_TAINT for one in seen_pod["spec"].get("tolerations") or ())
+            tolerates = any(
+                toleration.get("key") == HANDOVER_TAINT for toleration in seen_pod["spec"].get("tolerations") or ()
+            )
             fits = used + _size(raw) <= SLOTS and (tolerates or not is_guarded)
             used += _size(raw) if fits else 0
             self.api.put(PODS, _tried(raw, bound=fits))
@@ -53,7 +55,7 @@ class SeveralSlots(HandoverSimulation):
             yield f"over-booked: {[raw['metadata']['name'] for raw in on_node]}"
         if any(raw["metadata"]["name"] == "hungry" for raw in on_node):
             yield "stolen"
-        yield from (f"lost: {one.message}" for one in self.reservation().status.slots if one.state is SlotState.LOST)
+        yield from (f"lost: {slot.message}" for slot in self.reservation().status.slots if slot.state is SlotState.LOST)
 
 
 def _size(raw: dict[str, Any]) -> int:
@@ -71,30 +73,11 @@ def _tried(raw: dict[str, Any], *, bound: bool) -> dict[str, Any]:
     return {**raw, "spec": spec, "status": status if bound else {**status, "nominatedNodeName": ""}}
 
 
-def play(view: Resource, at: int, interrupt: Callable[[HandoverSimulation], None]) -> SeveralSlots:
-    """Play the hand-over, interrupted right after one of the operator's writes; 0: not at all."""
-    simulation, made = SeveralSlots(late_view=view), list[str]()
-
-    def note(write: str) -> None:
-        made.append(write)
-        if len(made) == at:
-            interrupt(simulation)
-
-    simulation.on_write = note
-    try:
-        simulation.play()
-    except KilledError:
-        simulation.start_operator()
-        simulation.play()
-    assert len(made) >= at
-    return simulation
-
-
 def require_all_taken(simulation: SeveralSlots, case: str) -> None:
     assert simulation.faults == [], case
     reservation = simulation.reservation()
     assert reservation.phase is ReservationPhase.SUCCEEDED, case
-    assert [one.state for one in reservation.status.slots] == [SlotState.TAKEN] * SLOTS, case
+    assert [slot.state for slot in reservation.status.slots] == [SlotState.TAKEN] * SLOTS, case
     assert simulation.pod("web-0").spec.node_name == NODE, case
 
 
@@ -122,4 +105,6 @@ def test_all_slots_go_to_the_pod_though_it_is_interrupted_after_any_write(
     assert made.count("delete pods") >= SLOTS
     for at in range(1, len(made) + 1):
         for view in (NODES, PODS):
-            require_all_taken(play(view, at, interrupt), f"after write {at}, {view.plural} seen late")
+            simulation = SeveralSlots(late_view=view)
+            play_interrupted(simulation, at, interrupt)
+            require_all_taken(simulation, f"after write {at}, {view.plural} seen late")

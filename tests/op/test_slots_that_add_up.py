@@ -285,7 +285,7 @@ def test_a_note_counts_for_the_slots_that_a_pod_may_have(indices: str, cpu: str,
     reservation = shared(*parts_on(node_a=5, node_b=2))
     first, *further = map(int, indices.split("+"))
     noted = owner_pod(given=replace(note(first), further=tuple(further)), cpu=cpu)
-    slots = {(one.task, one.index): one for one in reservation.status.slots}
+    slots = {(slot.task, slot.index): slot for slot in reservation.status.slots}
     assert (trusted_assignment(reservation, noted, slots) is not None) is is_trusted
 
 
@@ -312,10 +312,13 @@ def test_a_note_with_a_slot_whose_hand_over_is_over_costs_the_others_nothing(
     reservation = with_sum(place(*slots, tasks=[FIVE]))
     seen = observe(reservation, *holders, noted, guards={"node-a": guard()}, probe=PROVEN)
     decision = decide_now(seen)
-    assert [one for one in decision.actions if isinstance(one, DeletePlaceholder)] == []
-    assert Counter(one.state for one in decision.status.slots) == {state: len(ended), SlotState.HELD: 5 - len(ended)}
+    assert [action for action in decision.actions if isinstance(action, DeletePlaceholder)] == []
+    assert Counter(slot.state for slot in decision.status.slots) == {
+        state: len(ended),
+        SlotState.HELD: 5 - len(ended),
+    }
     want = (AssignSlot,) if has_gate and len(ended) == 1 else (Release,)
-    assert tuple(type(one) for one in decision.actions if isinstance(one, AssignSlot | Release)) == want
+    assert tuple(type(action) for action in decision.actions if isinstance(action, AssignSlot | Release)) == want
 
 
 def test_a_note_on_slots_that_its_pod_lost_still_counts() -> None:
@@ -344,7 +347,7 @@ def test_all_placeholders_go_under_one_guard_and_the_gate_after_the_last() -> No
         decision = decide_now(left)
         want = [("DeletePlaceholder", f"place-web-{index}") for index in range(first, 4)]
         assert [told(action) for action in decision.actions] == want
-        states = Counter(one.state for one in decision.status.slots)
+        states = Counter(slot.state for slot in decision.status.slots)
         assert states == {SlotState.HANDING_OVER: 4, SlotState.HELD: 1}
     gone = observe(reservation, holders[4], going, guards=guarded, probe=PROVEN)
     assert [told(action) for action in decide_now(gone).actions] == [("Nominate", "web-0"), ("Ungate", "web-0")]
@@ -381,7 +384,7 @@ def test_a_pod_that_found_another_place_leaves_its_slots_held() -> None:
     holders = [placeholder(index) for index in range(5)]
     elsewhere = owner_pod(cpu="8", gates=(), given=FOUR, node="node-z", started=True)
     decision = decide_now(observe(reservation, *holders, elsewhere, probe=PROVEN))
-    assert [one.state for one in decision.status.slots] == [SlotState.HELD] * 5
+    assert [slot.state for slot in decision.status.slots] == [SlotState.HELD] * 5
     assert [told(action) for action in decision.actions] == [("Release", "web-0")]
 
 
@@ -391,7 +394,7 @@ def test_a_hand_over_that_comes_to_nothing_loses_all_its_slots_once() -> None:
     ages = {"uid-web-0": OperatorSettings().handover.timeout_seconds}
     seen = observe(reservation, placeholder(4), tried, guards={"node-a": guard()}, stage_ages=ages, probe=PROVEN)
     decision = decide_now(seen)
-    assert [one.state for one in decision.status.slots] == [SlotState.LOST] * 4 + [SlotState.HELD]
+    assert [slot.state for slot in decision.status.slots] == [SlotState.LOST] * 4 + [SlotState.HELD]
     assert [told(action) for action in decision.actions] == [("Release", "web-0"), ("SurveyNode", "node-a")]
 
 
@@ -399,8 +402,8 @@ def test_a_pod_that_runs_has_taken_all_its_slots() -> None:
     reservation = shared(*parts_on(node_a=5), part=FIVE, state=SlotState.HANDING_OVER)
     runs = owner_pod(cpu="8", given=FOUR, gates=(), node="node-a", started=True)
     decision = decide_now(observe(reservation, placeholder(4), runs, probe=PROVEN))
-    assert [one.state for one in decision.status.slots] == [SlotState.TAKEN] * 4 + [SlotState.HELD]
-    assert {one.owner.name for one in decision.status.slots[:4] if one.owner} == {"web-0"}
+    assert [slot.state for slot in decision.status.slots] == [SlotState.TAKEN] * 4 + [SlotState.HELD]
+    assert {slot.owner.name for slot in decision.status.slots[:4] if slot.owner} == {"web-0"}
     assert [told(action) for action in decision.actions if told(action)[1] == "web-0"] == [
         ("CompleteHandover", "web-0")
     ]
@@ -429,10 +432,10 @@ def test_another_pod_whose_note_has_some_of_the_slots_takes_none_of_them(
     pods = (other, going) if is_older else (going, other)
     seen = observe(reservation, placeholder(4), *pods, guards={"node-a": guard()}, probe=PROVEN)
     decision = decide_now(seen)
-    owners = [one.owner.name if one.owner else "" for one in decision.status.slots]
+    owners = [slot.owner.name if slot.owner else "" for slot in decision.status.slots]
     assert owners == ["web-0"] * 4 + [""]
-    assert [one for one in decision.actions if isinstance(one, Release) and one.pod is going] == []
-    assert not any(isinstance(one, DeletePlaceholder) for one in decision.actions)
+    assert [action for action in decision.actions if isinstance(action, Release) and action.pod is going] == []
+    assert not any(isinstance(action, DeletePlaceholder) for action in decision.actions)
 
 
 def test_of_two_pods_that_no_status_names_the_older_one_gets_the_slots() -> None:
@@ -440,7 +443,7 @@ def test_of_two_pods_that_no_status_names_the_older_one_gets_the_slots() -> None
     older, younger = owner_pod("aaa", cpu="8", given=FOUR), owner_pod("bbb", cpu="8", given=FOUR)
     holders = [placeholder(index) for index in range(5)]
     seen = observe(reservation, *holders, older, younger, guards={"node-a": guard()}, probe=PROVEN)
-    owners = {one.owner.name for one in decide_now(seen).status.slots if one.owner}
+    owners = {slot.owner.name for slot in decide_now(seen).status.slots if slot.owner}
     assert owners == {"aaa"}
 
 
@@ -458,44 +461,44 @@ class Cluster:
     noted: dict[str, Assignment] = field(default_factory=dict)
 
     def step(self) -> None:
-        guards = {one.node: guard(deadline=DEADLINE * 2) for one in self.noted.values()}
+        guards = {assignment.node: guard(deadline=DEADLINE * 2) for assignment in self.noted.values()}
         seen = observe(self.reservation, *self.holders.values(), *self.owners.values(), guards=guards, probe=PROVEN)
         decision = decide(seen, NOON, OperatorSettings())
         self.reservation = msgspec.structs.replace(self.reservation, status=decision.status)
         for action in decision.actions:
             self._carry_out(action)
         self.require_room()
-        for name, one in list(self.owners.items()):
-            if not one.spec.scheduling_gates and not one.spec.node_name:
+        for name, owner in list(self.owners.items()):
+            if not owner.spec.scheduling_gates and not owner.spec.node_name:
                 self._bind(name)
         self.require_room()
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case AssignSlot(one, assignment) | ExtendHandover(one, assignment):
-                self.noted[one.metadata.name] = assignment
-                self._change(one, given=assignment)
+            case AssignSlot(owner, assignment) | ExtendHandover(owner, assignment):
+                self.noted[owner.metadata.name] = assignment
+                self._change(owner, given=assignment)
             case DeletePlaceholder(holder):
                 index = int(holder.metadata.annotations["berth.volcano.sh/index"])
-                assert index in {i for given in self.noted.values() for _, i in given.slots}, "for no pod"
+                assert index in {i for given in self.noted.values() for _, i in given.slots}, "for no owner"
                 del self.holders[index]
-            case Ungate(one):
-                self._change(self.owners[one.metadata.name], gates=())
-            case CompleteHandover(one):
-                self.noted.pop(one.metadata.name, None)
-                self.owners.pop(one.metadata.name)
-            case Release(one):
-                self.released.add(one.metadata.name)
-                self.owners.pop(one.metadata.name)
+            case Ungate(owner):
+                self._change(self.owners[owner.metadata.name], gates=())
+            case CompleteHandover(owner):
+                self.noted.pop(owner.metadata.name, None)
+                self.owners.pop(owner.metadata.name)
+            case Release(owner):
+                self.released.add(owner.metadata.name)
+                self.owners.pop(owner.metadata.name)
             case Nominate():
                 pass
             case _:
                 raise AssertionError(f"not expected: {action}")
 
-    def _change(self, one: Pod, **changes: object) -> None:
-        name = one.metadata.name
-        cpu = one.spec.containers[0].resources.requests["cpu"]
-        kept = {"given": self.noted.get(name), "cpu": cpu, "gates": [gate.name for gate in one.spec.scheduling_gates]}
+    def _change(self, owner: Pod, **changes: object) -> None:
+        name = owner.metadata.name
+        cpu = owner.spec.containers[0].resources.requests["cpu"]
+        kept = {"given": self.noted.get(name), "cpu": cpu, "gates": [gate.name for gate in owner.spec.scheduling_gates]}
         self.owners[name] = owner_pod(name, **{**kept, **changes})  # type: ignore[arg-type]
 
     def _bind(self, name: str) -> None:
@@ -505,9 +508,11 @@ class Cluster:
     def require_room(self) -> None:
         """Require that on each node what is held and what pods may use or have is no more than there was."""
         used = Counter(holder.spec.node_name for holder in self.holders.values())
-        free_to_go = {name for name, one in self.owners.items() if not one.spec.scheduling_gates}
+        free_to_go = {name for name, owner in self.owners.items() if not owner.spec.scheduling_gates}
         slots = {
-            (one.task, one.index): one.node for one in self.reservation.status.slots if one.state is SlotState.TAKEN
+            (slot.task, slot.index): slot.node
+            for slot in self.reservation.status.slots
+            if slot.state is SlotState.TAKEN
         }
         for name in free_to_go & self.noted.keys():
             slots |= dict.fromkeys(self.noted[name].slots, self.noted[name].node)
@@ -533,14 +538,14 @@ def test_pods_of_any_size_share_the_slots_and_none_comes_between(sizes: list[int
     for _ in range(8):
         cluster.step()
     assert not cluster.owners, "all have their slots or were let go"
-    taken = Counter(one.owner.name for one in cluster.reservation.status.slots if one.owner is not None)
+    taken = Counter(slot.owner.name for slot in cluster.reservation.status.slots if slot.owner is not None)
     assert taken == {name: parts[name] for name in parts.keys() - cluster.released}
     nodes = {
-        name: {one.node for one in cluster.reservation.status.slots if one.owner and one.owner.name == name}
+        name: {slot.node for slot in cluster.reservation.status.slots if slot.owner and slot.owner.name == name}
         for name in taken
     }
-    assert all(len(one) == 1 for one in nodes.values()), "of one node each"
-    left = Counter(one.node for one in cluster.reservation.status.slots if one.state is SlotState.HELD)
+    assert all(len(names) == 1 for names in nodes.values()), "of one node each"
+    left = Counter(slot.node for slot in cluster.reservation.status.slots if slot.state is SlotState.HELD)
     assert len(cluster.holders) == left.total() == 10 - taken.total()
     if cluster.released == set(parts):
         assert all(number > 4 for number in parts.values())

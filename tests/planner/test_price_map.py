@@ -69,20 +69,20 @@ def planned(data: Mapping[str, str] | None, **prices: Any) -> Plan:  # noqa: ANN
     return plan(with_prices(priced(data)), settings(**prices))
 
 
-def known_prices(found: Plan) -> Mapping[str, int]:
-    assert found.weights is not None
-    return found.weights.of_node
+def known_prices(made: Plan) -> Mapping[str, int]:
+    assert made.weights is not None
+    return made.weights.of_node
 
 
 # --- what nodes cost ---
 
 
 def test_nodes_cost_what_the_config_map_says_of_their_type_as_they_are_bought() -> None:
-    found = planned(PRICES)
+    made = planned(PRICES)
 
-    assert known_prices(found) == {"dear": 96_000, "cheap": 35_000}
-    assert found.freed_nodes == ("dear",)
-    assert found.notes == (f"nodePrice: {TITLE} says no price of nodes of the type c7.huge.",)
+    assert known_prices(made) == {"dear": 96_000, "cheap": 35_000}
+    assert made.freed_nodes == ("dear",)
+    assert made.notes == (f"nodePrice: {TITLE} says no price of nodes of the type c7.huge.",)
 
 
 @pytest.mark.parametrize(
@@ -104,29 +104,29 @@ def test_what_the_policy_says_itself_counts_before_the_config_map_and_the_defaul
 def test_a_node_that_says_its_own_price_needs_none_by_its_type() -> None:
     rule = NodePrices.parse({"annotation": "example.com/price", "configMap": True})
     nodes = (typed("own", "c7.huge", **{"example.com/price": "7"}), *NODES[:2])
-    found = plan(
+    made = plan(
         replace(with_prices(priced(PRICES)), nodes=nodes, pods=CLUSTER.pods[:2]),
         consolidating(nodePrice=rule.to_mapping()),
     )
 
-    assert known_prices(found) == {"own": 7_000_000, "dear": 96_000, "cheap": 35_000}
-    assert found.notes == ()
+    assert known_prices(made) == {"own": 7_000_000, "dear": 96_000, "cheap": 35_000}
+    assert made.notes == ()
 
 
 @pytest.mark.parametrize("snapshot", [CLUSTER, with_prices(), with_prices(priced(PRICES, namespace="team-a"))])
 def test_a_config_map_that_is_not_there_or_is_of_others_prices_nothing_and_the_plan_says_so(snapshot: Snapshot) -> None:
-    found = plan(snapshot, settings(default=1))
+    made = plan(snapshot, settings(default=1))
 
-    assert found.notes == (UNKNOWN,)
-    assert set(known_prices(found).values()) == {1_000_000}
+    assert made.notes == (UNKNOWN,)
+    assert set(known_prices(made).values()) == {1_000_000}
 
 
 @pytest.mark.parametrize("data", [None, {}])
 def test_an_empty_config_map_is_known_and_lacks_every_type(data: Mapping[str, str] | None) -> None:
-    found = planned(data)
+    made = planned(data)
 
-    assert found.notes == (f"nodePrice: {TITLE} says no price of nodes of the type c7.huge, m5.large.",)
-    assert not known_prices(found)
+    assert made.notes == (f"nodePrice: {TITLE} says no price of nodes of the type c7.huge, m5.large.",)
+    assert not known_prices(made)
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ def test_a_wrong_entry_is_named_with_the_config_map_and_what_would_be_right(data
 
 
 def test_a_plan_under_way_asks_for_no_price_so_that_a_wrong_entry_does_not_stop_it() -> None:
-    found = planned(PRICES)
+    made = planned(PRICES)
 
     wrong = with_prices(priced({"m5.large": "cheap"}))
 
-    assert found.moves
-    assert not revalidate(wrong, found.moves, settings(), emptied=found.freed_nodes)
+    assert made.moves
+    assert not revalidate(wrong, made.moves, settings(), emptied=made.freed_nodes)
 
 
 # --- how it is asked for ---

@@ -330,3 +330,21 @@ def _bound(raw: Raw) -> Raw:
 def _refused(raw: Raw) -> Raw:
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
     return {**raw, "status": {**raw["status"], "conditions": conditions, "nominatedNodeName": ""}}
+
+
+def play_interrupted(simulation: HandoverSimulation, at: int, interrupt: Callable[[HandoverSimulation], None]) -> None:
+    """Play a hand-over that is interrupted right after one of the operator's writes, and has so many at least."""
+    writes: list[str] = []
+
+    def note(write: str) -> None:
+        writes.append(write)
+        if len(writes) == at:
+            interrupt(simulation)
+
+    simulation.on_write = note
+    try:
+        simulation.play()
+    except KilledError:
+        simulation.start_operator()
+        simulation.play()
+    assert len(writes) >= at

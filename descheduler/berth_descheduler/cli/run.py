@@ -110,7 +110,7 @@ def run_command(
         cycle_context = CycleContext(client, clock, progress, stop, settings_of_plan, confirm if asks_people else None)
         max_seconds = settings.execution.max_seconds
         outcome = run_persistently(lambda context: Cycle(context, settings, planner), cycle_context, max_seconds)
-        proposed_plan = progress.begun or progress.found
+        proposed_plan = progress.begun or progress.proposed_plan
         measured = _look_again(client, proposed_plan, outcome) if report is not None else None
     if output.for_people:
         print_outcome(outcome, Terminal())

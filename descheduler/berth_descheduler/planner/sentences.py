@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core import PlannedMove, count
+from berth_core import PlannedMove, agreeing, count
 from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner.planning import Plan
 from berth_descheduler.planner.problem import Prover, Quality
@@ -35,7 +35,7 @@ def in_waves(plan: Plan) -> str:
 def describe_named_pods(plan: Plan) -> str:
     """Return what happens to the pods that plugins name, in a sentence."""
     stay = sum(refused.kind is RefusedKind.POD for refused in plan.refused)
-    staying = f" {count(stay, 'pod')} {'stays' if stay == 1 else 'stay'} that could not be moved." if stay else ""
+    staying = f" {count(stay, 'pod')} {agreeing(stay, 'stay')} that could not be moved." if stay else ""
     if not plan.moves:
         return f"Nothing to move: {plan.objective.plugin} {'could move no pod' if stay else 'names no pod'}.{staying}"
     return f"{count_moves(plan)} for pods that {plan.objective.plugin} names.{staying}"

@@ -20,6 +20,7 @@ from berth_core import (
     PlanPhase,
     ResourceAmounts,
     Snapshot,
+    agreeing,
     count,
     format_timestamp,
     printable_text,
@@ -290,7 +291,7 @@ def _headline(plan: MigrationPlan) -> str:
     predicted, moves = plan.spec.predicted, PlannedMove.count_all(plan.spec.moves)
     if predicted is None:
         return f"{moves}."
-    free = "frees" if len(plan.spec.moves) == 1 else "free"
+    free = agreeing(len(plan.spec.moves), "free")
     freed_text = (
         f" {free} {len(predicted.freed_nodes)} of {count(predicted.nodes, 'node')}" if predicted.freed_nodes else ""
     )

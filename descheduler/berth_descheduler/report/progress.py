@@ -55,7 +55,7 @@ class RunProgress(SilentObserver):
         self._bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
         self._task = self._bar.add_task("starting", total=None)
         self._last_line = ""
-        self.found: Plan | None = None
+        self.proposed_plan: Plan | None = None
         """None until something is planned."""
         self.begun: Plan | None = None
         """The plan that was begun last, None for one of another run."""
@@ -76,7 +76,7 @@ class RunProgress(SilentObserver):
             self._show(self._shown[phase])
 
     def planned(self, plan: Plan) -> None:
-        self.found = plan
+        self.proposed_plan = plan
         self._waves = plan.waves
         if self._will_ask:
             return  # the question shows all of it
@@ -105,7 +105,7 @@ class RunProgress(SilentObserver):
 
     def plan_begun(self, name: str, moves: int, uid: str) -> None:  # noqa: ARG002 - overridden where it matters
         """Print the plan's name, for `berth show` and `berth abort`."""
-        self.begun = self.found
+        self.begun = self.proposed_plan
         line = f"carrying out {name}: {count(moves, 'move')} (berth show {name})"
         self._console.print(line, highlight=False, soft_wrap=True)
         self._bar.update(self._task, total=moves, completed=0)

@@ -19,6 +19,7 @@ from berth_core import (
     ResourceAmounts,
     RunMode,
     Snapshot,
+    agreeing,
     count,
     first_few,
     readable_requests,
@@ -57,8 +58,8 @@ class DrainNodesGoal(MovePodsGoal):
         staying_text = f" {count(staying_pods, 'pod')} cannot go." if staying_pods else ""
         if not plan.moves:
             return f"Nothing to move off {count(len(nodes), 'node')}.{staying_text}"
-        verb = "drains" if len(plan.moves) == 1 else "drain"
-        return f"{count_moves(plan)} {verb} {count(len(nodes), 'node')}.{staying_text}"
+        drain = agreeing(len(plan.moves), "drain")
+        return f"{count_moves(plan)} {drain} {count(len(nodes), 'node')}.{staying_text}"
 
 
 @dataclass(frozen=True, slots=True)

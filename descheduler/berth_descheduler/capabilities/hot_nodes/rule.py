@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import cached_property, partial
 from typing import Final
 
-from berth_core import CPU, InputError, Node, Pod, count, first_few
+from berth_core import CPU, InputError, Node, Pod, agreeing, count, first_few
 from berth_descheduler.capabilities.hot_nodes.measured import MeasuredCluster, NodeUse
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
@@ -86,9 +86,9 @@ class HotNodesRule(Rule):
         hot = [node.metadata.name for node in self.measured.view.snapshot.nodes if self._is_hot(node)]
         if hot:
             nodes = len(self.measured.view.snapshot.nodes)
-            takes = "takes" if len(hot) == 1 else "take"
             shares = [f"{name} ({self._shares(self._nodes[name])})" for name in hot]
-            text = f"{len(hot)} of {count(nodes, 'node')} {takes} no pods, not being below targetUsage"
+            take = agreeing(len(hot), "take")
+            text = f"{len(hot)} of {count(nodes, 'node')} {take} no pods, not being below targetUsage"
             yield f"{HOT_NODES}: {text}: {first_few(shares, _SHOWN)}"
         yield from (f"{HOT_NODES}: {sentence}" for sentence in self.measured.unknown())
 

@@ -74,7 +74,7 @@ def zone_policy(zone: RevocableZone) -> DeschedulerPolicy:
         ),
         spec=DeschedulerPolicySpec(
             trigger=Trigger(interval=format_duration(period)),
-            suspend=not _has_to_be_emptied(zone),
+            suspend=not _pods_must_leave_now(zone),
             mode=RunMode.AUTO,
             profiles=(profile,),
             limits=Limits(max_moves=_MOST_MOVES, pod_cool_down="0s"),
@@ -88,7 +88,7 @@ def policy_name(zone: str) -> str:
     return f"{_PREFIX}{zone}"
 
 
-def _has_to_be_emptied(zone: RevocableZone) -> bool:
+def _pods_must_leave_now(zone: RevocableZone) -> bool:
     """Return whether pods have to leave now; a zone with a wrong field closes its nodes and evicts no pod."""
     closed = {ZoneState.EMPTYING.value, ZoneState.CLOSED.value, ZoneState.SUSPENDED.value}
     return bool(zone.status.pods) and zone.status.state in closed and not zone.metadata.deletion_timestamp

@@ -1,6 +1,6 @@
 """What plans say that free nodes."""
 
-from berth_core import count
+from berth_core import agreeing, count
 from berth_descheduler.planner import Plan
 from berth_descheduler.planner.sentences import count_moves, instead_of, pods_moved_instead
 from berth_descheduler.planner.weights import format_weight
@@ -20,14 +20,14 @@ def describe_freed_nodes(plan: Plan) -> str:
             f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
         )
         return f"Nothing to move: {why_empty} by these rules."
-    moves = count_moves(plan)
+    moves, free = count_moves(plan), agreeing(len(plan.moves), "free")
     price = f", {plan.predicted.freed_price_per_hour} an hour" if plan.weights and plan.freed_nodes else ""
     freed_phrase = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}{price}"
     number = len(plan.after.empty_nodes)
     empty_phrase = f"{number} {'is' if number == 1 else 'are'} empty then"
     if single:
         sources = count(len({move.source for move in plan.moves}), "node")
-        take, free = ("takes", "frees") if len(plan.moves) == 1 else ("take", "free")
+        take = agreeing(len(plan.moves), "take")
         return f"{moves} {take} single pods off {sources} and {free} {freed_phrase}; {empty_phrase}."
     moves_alone = sum(move.stands_alone for move in plan.moves)
     plugin_moves = (
@@ -35,7 +35,7 @@ def describe_freed_nodes(plan: Plan) -> str:
         if moves_alone
         else ""
     )
-    return f"{moves} {'frees' if len(plan.moves) == 1 else 'free'} {freed_phrase}; {empty_phrase}.{plugin_moves}"
+    return f"{moves} {free} {freed_phrase}; {empty_phrase}.{plugin_moves}"
 
 
 def freed_money(plan: Plan) -> int | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from berth_core import count, percent
+from berth_core import agreeing, count, percent
 from berth_descheduler.planner import Plan, RoomMade
 from berth_descheduler.planner.sentences import Figure, count_moves, describe_named_pods
 
@@ -19,7 +19,7 @@ def describe_room(plan: Plan) -> str:
     of_wanted = "" if None in wanted else f" of {sum(number or 0 for number in wanted)}"
     if not plan.moves:
         return f"Nothing to move: {fitted}{of_wanted} fit as it is ({wanted_name})."
-    make = "makes" if len(plan.moves) == 1 else "make"
+    make = agreeing(len(plan.moves), "make")
     return f"{count_moves(plan)} {make} room: {fitted}{of_wanted} fit then ({wanted_name})."
 
 

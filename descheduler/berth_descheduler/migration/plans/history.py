@@ -5,7 +5,7 @@ Deleted plans no longer count.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from berth_core import MigrationPlan, MoveReason, MoveState, MoveStatus, PlannedMove, read_timestamp
@@ -74,11 +74,9 @@ def find_failed_moves(plans: Iterable[MigrationPlan], policy: str) -> dict[str, 
     """
     failed: dict[str, FailedMoves] = {}
     is_over = set[str]()
-    epoch = datetime.min.replace(tzinfo=UTC)
-    for plan in reversed(tuple(_since((plan for plan in plans if plan.spec.policy == policy), epoch))):
-        ended_at = _ended_at(plan)
+    for ended_at, plan in reversed(_by_end(plan for plan in plans if plan.spec.policy == policy)):
         for move, status in zip(plan.spec.moves, plan.move_statuses, strict=True):
-            if ended_at is None or not move.pod_uid or move.pod_uid in is_over or not status.state.terminal:
+            if not move.pod_uid or move.pod_uid in is_over or not status.state.terminal:
                 continue
             if status.reason in _NOT_OF_THE_POD:
                 continue
@@ -137,12 +135,13 @@ def count_ping_pong(
 
 def _since(plans: Iterable[MigrationPlan], since: datetime) -> Iterator[MigrationPlan]:
     """Yield the plans that ended since then, in that order."""
-    ended_plans = [
-        (ended_at, plan.metadata.name, plan)
-        for plan in plans
-        if (ended_at := _ended_at(plan)) is not None and ended_at > since
-    ]
-    yield from (plan for _, _, plan in sorted(ended_plans, key=lambda ended_plan: ended_plan[:2]))
+    yield from (plan for ended_at, plan in _by_end(plans) if ended_at > since)
+
+
+def _by_end(plans: Iterable[MigrationPlan]) -> list[tuple[datetime, MigrationPlan]]:
+    """Return the plans that have ended, each with its end, in that order."""
+    ended_plans = [(ended_at, plan) for plan in plans if (ended_at := _ended_at(plan)) is not None]
+    return sorted(ended_plans, key=lambda ended_plan: (ended_plan[0], ended_plan[1].metadata.name))
 
 
 def _ended_at(plan: MigrationPlan) -> datetime | None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import assert_never
 
-from berth_core import MOVE_ANNOTATION, PLAN_KIND, ObjectMeta, Pod, Reservation
+from berth_core import ObjectMeta, Pod, Reservation
 from berth_operator.reservation.act.executor import ExecutedAction
 from berth_operator.reservation.actions import (
     Action,
@@ -27,9 +27,6 @@ from berth_operator.reservation.actions import (
 )
 from berth_service.traces import PLAN_SPAN, move_span
 
-_LONGEST_POSITION: Final = 9
-"""Digits of a move's position; an annotation may be anything."""
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -49,13 +46,12 @@ def describe_step(executed: ExecutedAction) -> Step | None:
     if subject is None:
         return None
     reservation, label = executed.reservation, label_of(type(executed.action))
-    plan = _plan_uid(reservation)
     pod = {"k8s.namespace.name": subject.metadata.namespace, "k8s.pod.name": subject.metadata.name}
     return Step(
         name=label,
-        trace=plan or reservation.metadata.uid,
+        trace=reservation.plan_uid or reservation.metadata.uid,
         span=f"{reservation.metadata.uid}/{label}/{subject.metadata.uid}/{executed.began_at.isoformat()}",
-        parent=_parent(reservation) if plan else None,
+        parent=_parent(reservation) if reservation.plan_uid else None,
         attributes={"berth.reservation": reservation.key, **{key: value for key, value in pod.items() if value}},
     )
 
@@ -77,13 +73,5 @@ def _subject(action: Action) -> Pod | None:
             assert_never(action)
 
 
-def _plan_uid(reservation: Reservation) -> str:
-    """Return the uid of the plan that controls a Reservation, "" without one."""
-    owners = reservation.metadata.owner_references
-    return next((owner.uid for owner in owners if owner.controller and owner.kind == PLAN_KIND), "")
-
-
 def _parent(reservation: Reservation) -> str:
-    position = reservation.metadata.annotations.get(MOVE_ANNOTATION, "")
-    is_move = position.isascii() and position.isdecimal() and len(position) <= _LONGEST_POSITION
-    return move_span(int(position)) if is_move else PLAN_SPAN
+    return PLAN_SPAN if reservation.move is None else move_span(reservation.move)

@@ -115,12 +115,12 @@ def drain_command(
         drain = _Drain(client, stop, progress, defaults, plugin)
         drained = drain.try_out() if dry_run else drain.carry_out(uncordon_on_failure=uncordon_on_failure)
     if output.for_people:
-        _print_drained(drained, progress.found, Terminal())
+        _print_drained(drained, progress.proposed_plan, Terminal())
     elif output is Output.NAME:
         names = dict.fromkeys(plan_name for outcome in drained.outcomes for plan_name in plan_names(outcome))
         write_names(MIGRATION_PLANS.name_for_kubectl, names)
     else:
-        write_described(_describe_drain(drained, progress.found), output)
+        write_described(_describe_drain(drained, progress.proposed_plan), output)
     return exit_code(stop, well=drained.complete)
 
 
@@ -222,7 +222,7 @@ class _Drain:
     def try_out(self) -> _Drained:
         """Return what would be done."""
         outcome = self._cycle()
-        proposed_plan = self.progress.found
+        proposed_plan = self.progress.proposed_plan
         return _Drained(
             self._nodes, (outcome,), complete=proposed_plan is None or not proposed_plan.pods_staying_on(self._nodes)
         )
@@ -310,7 +310,7 @@ class _Drain:
             self._begin_retries(outcome.plan.statuses)
         if not self._has_begun:
             return False
-        retried_pods = find_retried_pods(outcome, self.progress.found, self._given_up, remaining, self._nodes)
+        retried_pods = find_retried_pods(outcome, self.progress.proposed_plan, self._given_up, remaining, self._nodes)
         self.progress.waiting(retried_pods)
         has_moved = outcome.plan is not None and outcome.plan.landed_on_target > 0
         # The next cycle notes in the plan what keeps moved pods that do not end.
@@ -364,7 +364,7 @@ class DrainDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     runs: tuple[Any, ...]
 
 
-def _describe_drain(done: _Drained, found: Plan | None) -> DrainDocument:
+def _describe_drain(done: _Drained, plan: Plan | None) -> DrainDocument:
     pods = (
         {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "node": pod.spec.node_name}
         | ({"reason": done.stuck[pod.key]} if pod.key in done.stuck else {})
@@ -376,7 +376,7 @@ def _describe_drain(done: _Drained, found: Plan | None) -> DrainDocument:
         cordoned=done.closed,
         uncordoned=done.opened,
         remaining=tuple(pods),
-        plan=None if found is None else describe_plan(found),
+        plan=None if plan is None else describe_plan(plan),
         runs=tuple(map(describe_run, done.outcomes)),
     )
 
@@ -385,10 +385,10 @@ def _why_stuck(done: _Drained, pod: Pod) -> str:
     return f" ({done.stuck[pod.key]})" if pod.key in done.stuck else ""
 
 
-def _print_drained(done: _Drained, found: Plan | None, console: Console) -> None:
+def _print_drained(done: _Drained, plan: Plan | None, console: Console) -> None:
     """Show what a drain did to people."""
-    if found is not None and done.outcome.verdict in {Verdict.DRY_RUN, Verdict.PODS_STAY}:
-        print_drain(found, found.pods_staying_on(done.nodes), console)
+    if plan is not None and done.outcome.verdict in {Verdict.DRY_RUN, Verdict.PODS_STAY}:
+        print_drain(plan, plan.pods_staying_on(done.nodes), console)
     if done.outcome.verdict is Verdict.DRY_RUN:
         return
     for outcome in done.outcomes:

@@ -28,7 +28,7 @@ class DrainProgress(RunProgress):
         """Print what is planned, once as long as it is the same."""
         text = summarise_plan(plan)
         if text == self._told:
-            self.found = plan
+            self.proposed_plan = plan
             return
         self._told = text
         super().planned(plan)
