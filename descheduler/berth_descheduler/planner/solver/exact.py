@@ -8,7 +8,8 @@ for plans that fill some of them, too; a solution that does is not used.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -171,9 +172,9 @@ class IncrementalSolve(ABC):
         self.out_of_time = self.out_of_time or is_over(self._deadline)
         return self.out_of_time
 
-    def _watch(self, found: Solution) -> Solution:
-        self.out_of_time = self.out_of_time or found.out_of_time
-        return found
+    def _watch(self, solution: Solution) -> Solution:
+        self.out_of_time = self.out_of_time or solution.out_of_time
+        return solution
 
     def _is_more_possible(self) -> bool:
         solution = self._watch(self._solve_for_more())
@@ -194,11 +195,11 @@ class IncrementalSolve(ABC):
         """Solve for the fewest moves to what is reached."""
 
     @abstractmethod
-    def _keep(self, found: Solution) -> bool:
+    def _keep(self, solution: Solution) -> bool:
         """Keep a solution if it is usable; return whether it is."""
 
     @abstractmethod
-    def _note_fewest(self, found: Solution) -> None:
+    def _note_fewest(self, solution: Solution) -> None:
         """Take over what a solution says of the fewest moves."""
 
 
@@ -303,39 +304,43 @@ class _DrainingSolve(IncrementalSolve):
             super()._note_most()
 
     def _solve_for_fewest(self) -> Solution:
-        was_closed, self._is_closed = self._is_closed, self._candidates.differ
-        solution = self._solve(self.reached, None)
-        self._is_closed = was_closed
-        return solution
+        with self._about_all_plans():
+            return self._solve(self.reached, None)
 
     def _solve(self, asked: int, budget: int | None, *, any_solution: bool = False) -> Solution:
         empty_count = 0 if self._is_closed else len(self._candidates.empty)
         wanted = Wanted(((asked + empty_count, None),))
         return self._model(asked).fewest_moves(wanted, budget, self._deadline, any_solution=any_solution)
 
-    def _keep(self, found: Solution) -> bool:
-        freed = {node for node, _ in found.aimed[0]} if found.aimed else set()
+    def _keep(self, solution: Solution) -> bool:
+        freed = {node for node, _ in solution.aimed[0]} if solution.aimed else set()
         if not freed:
             return False
         if not (self._is_closed or freed.issuperset(self._candidates.empty.tolist())):
             self._fills_empty = True
             return False
-        draining = _draining(self._packing, found, self._candidates)
+        draining = _draining(self._packing, solution, self._candidates)
         if draining.worth < self.reached:  # within the solver's tolerance, but not in whole numbers
             return False
         is_bound = not self._is_closed or self._candidates.differ
-        least_moves = found.bound if is_bound else 0 if draining.worth > self.reached else self.least_moves
+        least_moves = solution.bound if is_bound else 0 if draining.worth > self.reached else self.least_moves
         self.reached, self.moves, self.least_moves = draining.worth, draining.moves, least_moves
         self.found.append(draining)
         return True
 
-    def _note_fewest(self, found: Solution) -> None:
-        if found.status is SolverStatus.IMPOSSIBLE:
+    def _note_fewest(self, solution: Solution) -> None:
+        if solution.status is SolverStatus.IMPOSSIBLE:
             self.least_moves = self.moves
             return
+        with self._about_all_plans():
+            if not (solution.status is SolverStatus.SOLVED and self._keep(solution)):
+                self.least_moves = max(self.least_moves, solution.bound)
+
+    @contextmanager
+    def _about_all_plans(self) -> Iterator[None]:
+        """Have empty nodes take pods meanwhile, unless nodes have prices: a bound has to hold for any plan."""
         was_closed, self._is_closed = self._is_closed, self._candidates.differ
-        if not (found.status is SolverStatus.SOLVED and self._keep(found)):
-            self.least_moves = max(self.least_moves, found.bound)
+        yield
         self._is_closed = was_closed
 
     def _model(self, asked: int) -> PlacementModel:
@@ -358,14 +363,14 @@ class _DrainingSolve(IncrementalSolve):
         return PlacementModel(self._packing, may_take, may_leave, [aim])
 
 
-def _draining(packing: PackingModel, found: Solution, candidates: Candidates) -> Draining:
+def _draining(packing: PackingModel, solution: Solution, candidates: Candidates) -> Draining:
     """Return a solution as the search would have it."""
-    freed = np.setdiff1d(np.array([node for node, _ in found.aimed[0]], dtype=np.int64), candidates.empty)
-    arrivals, departures = _entries(found.arrivals), _entries(found.departures)
+    freed = np.setdiff1d(np.array([node for node, _ in solution.aimed[0]], dtype=np.int64), candidates.empty)
+    arrivals, departures = _entries(solution.arrivals), _entries(solution.departures)
     ejections = departures[~np.isin(departures[:, 1], freed)]
     filled = Filled.placed(packing, arrivals, ejections)
     nodes = tuple(NodeIndex(int(node)) for node in freed)
-    return Draining.of(packing, nodes, (), filled, moves=found.moves, worth=candidates.worth_of(nodes))
+    return Draining.of(packing, nodes, (), filled, moves=solution.moves, worth=candidates.worth_of(nodes))
 
 
 def _entries(found: Ints | None) -> Ints:
@@ -405,14 +410,14 @@ class _RoomSolve(IncrementalSolve):
     def _solve(self, each: Sequence[tuple[int, int | None]], together: int = 0, budget: int | None = None) -> Solution:
         return self._model.fewest_moves(Wanted(tuple(each), together), budget, self._deadline)
 
-    def _keep(self, found: Solution) -> bool:
-        self.each = tuple(sum(count for _, count in cells) for cells in found.aimed)
-        self.reached, self.moves, self.least_moves = sum(self.each), found.moves, found.bound
-        self.solution = found
-        return bool(found.aimed)
+    def _keep(self, solution: Solution) -> bool:
+        self.each = tuple(sum(count for _, count in cells) for cells in solution.aimed)
+        self.reached, self.moves, self.least_moves = sum(self.each), solution.moves, solution.bound
+        self.solution = solution
+        return bool(solution.aimed)
 
-    def _note_fewest(self, found: Solution) -> None:
-        if found.status is SolverStatus.SOLVED and found.moves < self.moves:
-            self._keep(found)
-        elif found.status is not SolverStatus.IMPOSSIBLE:
-            self.least_moves = min(self.moves, max(self.least_moves, found.bound))
+    def _note_fewest(self, solution: Solution) -> None:
+        if solution.status is SolverStatus.SOLVED and solution.moves < self.moves:
+            self._keep(solution)
+        elif solution.status is not SolverStatus.IMPOSSIBLE:
+            self.least_moves = min(self.moves, max(self.least_moves, solution.bound))
