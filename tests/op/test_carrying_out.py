@@ -27,7 +27,7 @@ from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator import telemetry
 from berth_operator.metrics import REGISTRY
 from berth_operator.quota.limits import LimitSettings
-from berth_operator.reservation.act.context import LeaseLostError
+from berth_operator.reservation.act.context import NotLeadingError
 from berth_operator.reservation.actions import (
     CompleteHandover,
     CreatePlaceholder,
@@ -382,9 +382,9 @@ def test_nothing_is_written_without_the_lease(harness: OperatorHarness) -> None:
     harness.know(owner_pod(), of=place())
     harness.leads = False
     harness.api.calls.clear()
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(NotLeadingError):
         harness.perform(Release(owner_pod()))
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(NotLeadingError):
         harness.executor.write_status(place(), status(ReservationPhase.AVAILABLE))
     assert harness.api.calls == []
 
@@ -393,7 +393,7 @@ def test_a_lease_that_is_lost_in_the_middle_ends_the_row(harness: OperatorHarnes
     harness.know(owner_pod("web-0"), owner_pod("web-1"), of=place())
     answers = iter([True, False])
     harness.executor = harness.executor_that(lambda: next(answers))
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(NotLeadingError):
         harness.perform(Release(owner_pod("web-0")), Release(owner_pod("web-1")))
     assert not harness.stored(owner_pod("web-0")).spec.scheduling_gates
     assert harness.stored(owner_pod("web-1")).spec.scheduling_gates

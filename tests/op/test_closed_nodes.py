@@ -9,7 +9,7 @@ from berth_core.labels import HANDOVER_TAINT
 from berth_core.objects import NodeSpec, ObjectMeta, Taint, Toleration
 from berth_core.reservations import ConditionType, ReservationPhase, SlotState
 from berth_operator.reservation.actions import AssignSlot, Probe, Release
-from berth_operator.reservation.node_access import NodeAccess, NodeCondition
+from berth_operator.reservation.node_access import ConditionStatus, NodeAccess
 from berth_operator.reservation.observation import Observation
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.cluster_rules import NodeCapacity
@@ -22,12 +22,12 @@ CORDONED = NodeAccess(is_cordoned=True)
 
 WORN = Taint(key="example.com/worn", value="yes", effect="NoSchedule")
 NODES = {
-    "is ready": (NodeSpec(), [NodeCondition("Ready", "True")], (), ""),
+    "is ready": (NodeSpec(), [ConditionStatus("Ready", "True")], (), ""),
     "says nothing of itself yet": (NodeSpec(), [], (), ""),
-    "is not ready": (NodeSpec(), [NodeCondition("Ready", "False")], (), "is not ready"),
-    "is out of reach": (NodeSpec(), [NodeCondition("Ready", "Unknown")], (), "is not ready"),
+    "is not ready": (NodeSpec(), [ConditionStatus("Ready", "False")], (), "is not ready"),
+    "is out of reach": (NodeSpec(), [ConditionStatus("Ready", "Unknown")], (), "is not ready"),
     "is short of memory": (
-        NodeSpec(), [NodeCondition("Ready", "True"), NodeCondition("MemoryPressure", "True")], (), ""
+        NodeSpec(), [ConditionStatus("Ready", "True"), ConditionStatus("MemoryPressure", "True")], (), ""
     ),
     "is cordoned": (NodeSpec(unschedulable=True), [], (), "is cordoned"),
     "is cordoned, which the pod tolerates": (
@@ -47,7 +47,7 @@ NODES = {
 
 @pytest.mark.parametrize(("spec", "signs", "tolerations", "want"), NODES.values(), ids=NODES.keys())
 def test_what_keeps_a_pod_off_a_node_that(
-    spec: NodeSpec, signs: list[NodeCondition], tolerations: tuple[Toleration, ...], want: str
+    spec: NodeSpec, signs: list[ConditionStatus], tolerations: tuple[Toleration, ...], want: str
 ) -> None:
     assert NodeAccess.of(spec, signs).why_closed(tolerations) == want
 
@@ -114,7 +114,7 @@ def version(number: int, spec: NodeSpec | None = None, ready: str = "True") -> G
     return GuardableNode(
         metadata=ObjectMeta(name="node-a", uid="uid-node-a", resource_version=str(number)),
         spec=spec or NodeSpec(),
-        status=NodeCapacity(conditions=(NodeCondition("Ready", ready),)),
+        status=NodeCapacity(conditions=(ConditionStatus("Ready", ready),)),
     )
 
 

@@ -19,7 +19,7 @@ from berth_operator.reservation.act.guards import NodeGuard
 from berth_operator.reservation.act.resync import Resync
 from berth_operator.reservation.manifests import FENCE_PRIORITY
 from berth_operator.reservation.store.nodes import GuardableNode
-from berth_operator.reservation.store.pod_counts import PlacedPod
+from berth_operator.reservation.store.pod_counts import CountedPod
 from berth_operator.runtime.workqueue import KeyKind
 from builders import NOON, as_api, pod
 from handover_builders import DEADLINE, note, owner_pod, place, slot
@@ -222,8 +222,8 @@ def test_a_fence_takes_no_slot_of_pods_whose_placeholders_are_gone(
     assert harness.cache.guard_deadline("node-a") == str(DEADLINE)
 
 
-def placed(*names: str, node: str = "node-a") -> list[PlacedPod]:
-    return [msgspec.convert({"metadata": {"uid": name}, "spec": {"nodeName": node}}, PlacedPod) for name in names]
+def placed(*names: str, node: str = "node-a") -> list[CountedPod]:
+    return [msgspec.convert({"metadata": {"uid": name}, "spec": {"nodeName": node}}, CountedPod) for name in names]
 
 
 COUNTED = {

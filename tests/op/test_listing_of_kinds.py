@@ -10,7 +10,7 @@ import pytest
 from api_server_in_memory import ApiCall, ApiServerInMemory, error
 from berth_kube import RESERVATION_WINDOWS, NotFoundError, Resource
 from berth_kube.errors import ServerError
-from berth_operator.runtime.capability import Listing
+from berth_operator.runtime.capability import PolledKind
 from builders import FakeClock
 from waiting import soon
 
@@ -37,7 +37,7 @@ class ListedKind:
     def __init__(self, api: SlowToWatch | None = None) -> None:
         self.api = api or SlowToWatch()
         self.clock = FakeClock()
-        self.listing = Listing(self.api.as_client(), self.clock, RESERVATION_WINDOWS, self._refresh)
+        self.listing = PolledKind(self.api.as_client(), self.clock, RESERVATION_WINDOWS, self._refresh)
         self.lists = 0
 
     def _refresh(self) -> bool:

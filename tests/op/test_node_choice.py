@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from berth_core.reservations import ReservationReason
 from berth_core.resources import ResourceAmounts
 from berth_operator.reservation.node_choice import (
-    Candidate,
+    CandidateNode,
     EndingPod,
     FenceBudget,
     NodeChoice,
@@ -26,15 +26,15 @@ def amounts(cpu: int, **others: int) -> ResourceAmounts:
     return ResourceAmounts({"cpu": cpu, "pods": 1, **others})
 
 
-def node(name: str, *pods: EndingPod, cpu: int = 4, claimed: int = 0) -> Candidate:
-    return Candidate(name, ResourceAmounts({"cpu": cpu, "pods": 110}), ResourceAmounts({"cpu": claimed}), pods)
+def node(name: str, *pods: EndingPod, cpu: int = 4, claimed: int = 0) -> CandidateNode:
+    return CandidateNode(name, ResourceAmounts({"cpu": cpu, "pods": 110}), ResourceAmounts({"cpu": claimed}), pods)
 
 
 def ending(cpu: int, *, minutes: int | None = None) -> EndingPod:
     return EndingPod(amounts(cpu), None if minutes is None else NOON + timedelta(minutes=minutes))
 
 
-def choose(*nodes: Candidate, cpu: int = 4, slots: int = 1, budget: FenceBudget | None = None) -> NodeChoice:
+def choose(*nodes: CandidateNode, cpu: int = 4, slots: int = 1, budget: FenceBudget | None = None) -> NodeChoice:
     candidates = {one.name: one for one in nodes}
     wanted = TaskDemand(tuple(("main", index) for index in range(slots)), amounts(cpu), tuple(candidates))
     return choose_nodes([wanted], candidates, budget)
@@ -121,7 +121,7 @@ def test_the_score_of_what_is_idle(idle: ResourceAmounts, requests: ResourceAmou
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[list[Candidate], int, int]:
+def clusters(draw: st.DrawFn) -> tuple[list[CandidateNode], int, int]:
     pods = st.builds(ending, st.integers(1, 6), minutes=st.none() | st.integers(1, 90))
     nodes = [
         node(
@@ -136,7 +136,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Candidate], int, int]:
 
 
 @given(clusters())
-def test_no_node_is_promised_more_than_it_can_ever_hold(case: tuple[list[Candidate], int, int]) -> None:
+def test_no_node_is_promised_more_than_it_can_ever_hold(case: tuple[list[CandidateNode], int, int]) -> None:
     nodes, slots, cpu = case
     found = choose(*nodes, cpu=cpu, slots=slots)
     holds = {one.name: max(0, one.room_at_the_end().get("cpu")) // cpu for one in nodes}

@@ -16,7 +16,7 @@ from berth_kube import Listed
 from berth_operator.reservation.observation import ProbeResult, Verdict
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
-from berth_operator.reservation.store.pod_counts import PlacedPod
+from berth_operator.reservation.store.pod_counts import CountedPod
 from berth_operator.runtime.workqueue import SCOPE_KEY, Key, KeyKind
 from handover_builders import DEADLINE, PLACE_UID, note, owner_pod, place, placeholder, slot
 
@@ -50,8 +50,8 @@ def at(version: int, of: Reservation) -> Reservation:
     return msgspec.structs.replace(of, metadata=metadata)
 
 
-def bound(uid: str, to: str = "node-a") -> PlacedPod:
-    return msgspec.convert({"metadata": {"uid": uid}, "spec": {"nodeName": to}}, PlacedPod)
+def bound(uid: str, to: str = "node-a") -> CountedPod:
+    return msgspec.convert({"metadata": {"uid": uid}, "spec": {"nodeName": to}}, CountedPod)
 
 
 def test_pods_are_counted_once_each_from_the_first_list_until_they_end(cache: Cache) -> None:

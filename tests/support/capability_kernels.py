@@ -7,11 +7,11 @@ from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.events import EventRecorder
 from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.store.cluster_rules import ClusterRules
-from berth_operator.runtime.capability import Kernel, Listing
+from berth_operator.runtime.capability import Kernel, PolledKind
 from berth_operator.runtime.workqueue import Key
 
 
-class PolledListing(Listing):
+class PolledListing(PolledKind):
     """Lists every three seconds without the thread that watches for the first object."""
 
     def _begin_watch(self) -> None:

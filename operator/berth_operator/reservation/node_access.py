@@ -12,7 +12,7 @@ _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedul
 """The scheduler treats a cordoned node as tainted so, also before the taint is set."""
 
 
-class NodeCondition(msgspec.Struct, frozen=True):
+class ConditionStatus(msgspec.Struct, frozen=True):
     """The type and status of a node's condition."""
 
     type: str = ""
@@ -31,7 +31,7 @@ class NodeAccess:
     taints: tuple[Taint, ...] = ()
 
     @classmethod
-    def of(cls, spec: NodeSpec, signs: Iterable[NodeCondition]) -> "NodeAccess":
+    def of(cls, spec: NodeSpec, signs: Iterable[ConditionStatus]) -> "NodeAccess":
         """Return the access rules of a node.
 
         A node without conditions counts as ready.

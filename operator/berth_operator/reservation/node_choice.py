@@ -31,7 +31,7 @@ class EndingPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateNode:
     """A node that admits a task's pods."""
 
     name: str
@@ -137,7 +137,7 @@ def expected_room(free: ResourceAmounts, requests: ResourceAmounts, pods: Iterab
 
 
 def choose_nodes(
-    demands: Iterable[TaskDemand], candidates: Mapping[str, Candidate], budget: FenceBudget | None = None
+    demands: Iterable[TaskDemand], candidates: Mapping[str, CandidateNode], budget: FenceBudget | None = None
 ) -> NodeChoice:
     """Return a node for each slot that some node can hold.
 
@@ -163,7 +163,7 @@ def choose_nodes(
 class _Progress:
     """The nodes chosen so far, and the room that is left."""
 
-    def __init__(self, candidates: Mapping[str, Candidate], budget: FenceBudget | None) -> None:
+    def __init__(self, candidates: Mapping[str, CandidateNode], budget: FenceBudget | None) -> None:
         self.chosen: dict[SlotId, str] = {}
         self._candidates = candidates
         self._budget = budget

@@ -45,7 +45,7 @@ class Kernel:
     """Queues a key to be reconciled after so many seconds."""
     client_config: Callable[[], Mapping[str, Any]]
     """Returns how API servers reach the webhook, for its registration."""
-    listing: Callable[[Resource, Callable[[], bool]], "Listing"]
+    listing: Callable[[Resource, Callable[[], bool]], "PolledKind"]
     """Returns what has a kind listed by a function, which returns whether there is any object of it."""
 
 
@@ -130,7 +130,7 @@ class _Header(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class Listing:
+class PolledKind:
     """Has a kind listed every three seconds while there are objects of it, and else as soon as there is one.
 
     Such kinds do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it

@@ -47,7 +47,7 @@ from berth_operator.reservation.store.cluster_rules import ClusterRules
 from berth_operator.reservation.store.informers import Informers
 from berth_operator.reservation.throttle import Throttle
 from berth_operator.runtime.active_time import ActiveTime, ClockWatch
-from berth_operator.runtime.capability import Kernel, Listing
+from berth_operator.runtime.capability import Kernel, PolledKind
 from berth_operator.runtime.lease_pace import LeasePace
 from berth_operator.runtime.registry import CAPABILITIES, build_rules
 from berth_operator.runtime.workqueue import Key, KeyKind, WorkQueue
@@ -111,7 +111,7 @@ class Controller:
             leads=lambda: self.leading,
             enqueue=queue.add,
             client_config=scope.client_config,
-            listing=partial(Listing, client, clock),
+            listing=partial(PolledKind, client, clock),
         )
         self.capabilities = tuple(capability(kernel) for capability in CAPABILITIES)
         watchers = (capability.action_watcher() for capability in self.capabilities)

@@ -30,7 +30,7 @@ _PODS: Final = "pods"
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
+class _UntakenPlaces:
     """What a job uses of a Reservation until its pods take slots."""
 
     reservation: str
@@ -46,7 +46,7 @@ class HeldPlaces:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._uses: dict[tuple[str, str], _Use] = {}
+        self._uses: dict[tuple[str, str], _UntakenPlaces] = {}
         """By namespace and name of the job."""
 
     def hold_for(self, job: JobWithoutPods, reservations: Iterable[Reservation]) -> bool:
@@ -69,7 +69,7 @@ class HeldPlaces:
             others = [use for other, use in self._uses.items() if other != key and use.reservation == uid]
             if _holds_enough(reservation, job.pods, requests, others):
                 ends = own.ends if own is not None and own.reservation == uid else now + LET_IN_SECONDS
-                self._uses[key] = _Use(uid, job.pods, requests, ends)
+                self._uses[key] = _UntakenPlaces(uid, job.pods, requests, ends)
                 return True
         return False
 
@@ -116,7 +116,9 @@ def _is_for(owner: ReservationOwner, job: JobWithoutPods) -> bool:
     )
 
 
-def _holds_enough(reservation: Reservation, pods: int, requests: ResourceAmounts, others: Iterable[_Use]) -> bool:
+def _holds_enough(
+    reservation: Reservation, pods: int, requests: ResourceAmounts, others: Iterable[_UntakenPlaces]
+) -> bool:
     """Return whether the held slots suffice for so many pods with these requests together, and for the others."""
     uses = tuple(others)
     by_task = Counter(slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD)

@@ -40,7 +40,7 @@ ABSTAIN: Final = 0
 """Votes in Volcano's numbers: the plugin decides, or leaves the decision to the others."""
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _PodMetadata(msgspec.Struct, frozen=True):
     namespace: str = ""
     uid: str = ""
     labels: dict[str, str] = {}
@@ -51,7 +51,7 @@ class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Pod(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: _PodMetadata = _PodMetadata()
     spec: _PodSpec = _PodSpec()
 
 
@@ -74,7 +74,7 @@ class _GroupSpec(msgspec.Struct, frozen=True, rename="camel"):
     min_resources: dict[str, str] | None = None
 
 
-class _Group(_GroupMeta, frozen=True, rename="camel"):
+class _PodGroup(_GroupMeta, frozen=True, rename="camel"):
     """The read part of a PodGroup; some versions of Volcano write its metadata without a name of their own."""
 
     metadata: _GroupMeta | None = None
@@ -92,12 +92,12 @@ class _Job(msgspec.Struct, frozen=True, rename="pascal"):
     """All its tasks by uid; Go encodes an empty map that was never made as null."""
     creation_timestamp: str | None = None
     """When its PodGroup was created."""
-    pod_group: _Group | None = None
+    pod_group: _PodGroup | None = None
 
     @property
     def without_pods(self) -> "JobWithoutPods":
         """Return what is known of a job before it has pods."""
-        group = self.pod_group or _Group()
+        group = self.pod_group or _PodGroup()
         meta = group.metadata or group
         return JobWithoutPods(
             name=self.name,

@@ -23,7 +23,7 @@ from berth_operator.capabilities.queues.guarantees import CountedQueues, accept_
 from berth_operator.capabilities.queues.held_slots import SlotDecision, decide_slots
 from berth_operator.capabilities.queues.places import QueuePlaces, QueuePod, Sum
 from berth_operator.capabilities.queues.slot_reservations import QueueSlots, read_slots
-from berth_operator.capabilities.queues.statuses import Outcome, status_of
+from berth_operator.capabilities.queues.statuses import QueuePass, status_of
 from berth_operator.capabilities.queues.tally import Tally
 from berth_operator.capabilities.queues.view import QueueView
 
@@ -87,7 +87,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
         )
         for queue_name, queue_slots in slots.items()
     }
-    outcome = Outcome(
+    outcome = QueuePass(
         view=view,
         total=total,
         accepted=accepted,

@@ -34,7 +34,7 @@ _NAMED: Final = 10
 """How many queues a message names."""
 
 
-class _Header(msgspec.Struct, frozen=True):
+class _NamespacedObject(msgspec.Struct, frozen=True):
     """What is read of a namespace or a LocalQueue."""
 
     metadata: ObjectMeta
@@ -44,7 +44,7 @@ def list_kueue(client: KubeClient) -> dict[str, str]:
     """Return the namespaces in which Kueue has a LocalQueue, each with one."""
     for resource in KUEUE_LOCAL_QUEUES:
         try:
-            local_queues = client.list(resource, type=_Header).items
+            local_queues = client.list(resource, type=_NamespacedObject).items
         except NotFoundError:
             continue
         return {local_queue.metadata.namespace: local_queue.metadata.name for local_queue in local_queues}
@@ -150,7 +150,7 @@ class QueueRule(ReservationRule):
             return {}
         if not queues:
             return {}
-        metas = (namespace.metadata for namespace in self._client.list(NAMESPACES, type=_Header).items)
+        metas = (namespace.metadata for namespace in self._client.list(NAMESPACES, type=_NamespacedObject).items)
         labels_of = {meta.name: meta.labels for meta in metas}
         return choose_namespaces(queues, labels_of, list_kueue(self._client), "").queue_of
 

@@ -32,7 +32,7 @@ _NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QueuePass:
     """What was decided in a pass, from which the statuses are written."""
 
     view: QueueView
@@ -52,7 +52,7 @@ class Outcome:
     slots: Mapping[str, SlotDecision]
 
 
-def status_of(queue: GatedQueue, outcome: Outcome, now: datetime) -> GatedQueueStatus:
+def status_of(queue: GatedQueue, outcome: QueuePass, now: datetime) -> GatedQueueStatus:
     name = queue.metadata.name
     own_queue = next((candidate for candidate in outcome.queues if candidate.name == name), None)
     conditions = [
@@ -91,7 +91,7 @@ def status_of(queue: GatedQueue, outcome: Outcome, now: datetime) -> GatedQueueS
     )
 
 
-def _accepted(queue: GatedQueue, outcome: Outcome) -> Condition:
+def _accepted(queue: GatedQueue, outcome: QueuePass) -> Condition:
     refusal = outcome.accepted.refusals.get(queue.metadata.name)
     if refusal is not None:
         return refusal
@@ -102,7 +102,7 @@ def _accepted(queue: GatedQueue, outcome: Outcome) -> Condition:
     return build_condition("True", QueueReason.FITS, text)
 
 
-def _enforced(queue: GatedQueue, outcome: Outcome) -> Condition:
+def _enforced(queue: GatedQueue, outcome: QueuePass) -> Condition:
     """Return the condition of whether the queue has all the namespaces that it selects."""
     name, choice = queue.metadata.name, outcome.choice
     if queue.spec.suspend:
@@ -124,7 +124,7 @@ def _enforced(queue: GatedQueue, outcome: Outcome) -> Condition:
     return build_condition("True", QueueReason.GATED, f"pods of {namespaces_text} are created with the gate")
 
 
-def _covered(queue: Queue | None, outcome: Outcome) -> Condition:
+def _covered(queue: Queue | None, outcome: QueuePass) -> Condition:
     """Return the condition of whether the unused part of a guarantee is free, and if it is not, who uses it."""
     if queue is None or not queue.guarantee:
         return build_condition("Unknown", QueueReason.NO_GUARANTEE, "no guarantee counts")
@@ -144,7 +144,7 @@ def _covered(queue: Queue | None, outcome: Outcome) -> Condition:
     return build_condition("False", QueueReason.USED_BY_OTHERS, ": ".join([*sentences, ", ".join(users)]))
 
 
-def _beyond(queue: Queue, outcome: Outcome, named: Iterable[str]) -> ResourceAmounts:
+def _beyond(queue: Queue, outcome: QueuePass, named: Iterable[str]) -> ResourceAmounts:
     """Return what a queue uses beyond its real capability, for the named resources."""
     real_amounts, allocated = outcome.reals[queue.name], outcome.uses[queue.name].allocated
     return ResourceAmounts(

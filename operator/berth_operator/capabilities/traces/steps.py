@@ -29,7 +29,7 @@ from berth_service.traces import PLAN_SPAN, move_span
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ActionSpan:
     """The name, ids and attributes of the span of one action."""
 
     name: str
@@ -40,14 +40,14 @@ class Step:
     attributes: Mapping[str, str]
 
 
-def describe_step(executed: ExecutedAction) -> Step | None:
+def describe_step(executed: ExecutedAction) -> ActionSpan | None:
     """Return the span of an action; None for one that neither holds a place nor hands it over."""
     subject = _subject(executed.action)
     if subject is None:
         return None
     reservation, label = executed.reservation, label_of(type(executed.action))
     pod = {"k8s.namespace.name": subject.metadata.namespace, "k8s.pod.name": subject.metadata.name}
-    return Step(
+    return ActionSpan(
         name=label,
         trace=reservation.plan_uid or reservation.metadata.uid,
         span=f"{reservation.metadata.uid}/{label}/{subject.metadata.uid}/{executed.began_at.isoformat()}",

@@ -33,7 +33,7 @@ _MOST_NODES: Final = 1000
 
 
 @dataclass(slots=True)
-class NodeUse:
+class NodeOccupancy:
     """What a node offers, and what its pods take until when."""
 
     name: str
@@ -90,7 +90,7 @@ def slot_of(placeholder: Pod) -> SlotKey:
 
 
 def choose_window_nodes(
-    nodes: Iterable[NodeUse], requests: ResourceAmounts, slots: int, start: datetime
+    nodes: Iterable[NodeOccupancy], requests: ResourceAmounts, slots: int, start: datetime
 ) -> tuple[str, ...]:
     """Return the nodes whose idle capacity holds all slots at the start, by that, the most first.
 
@@ -116,7 +116,7 @@ def choose_window_nodes(
     return tuple(chosen_nodes)
 
 
-def take_awaited(nodes: Mapping[str, NodeUse], awaited: AwaitedSlots) -> int:
+def take_awaited(nodes: Mapping[str, NodeOccupancy], awaited: AwaitedSlots) -> int:
     """Count the slots as taken, and return how many are idle at their start.
 
     `nodes` are those that its pods may enter now; what another node has is not idle. The other slots are counted where

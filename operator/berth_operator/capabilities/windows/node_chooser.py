@@ -23,7 +23,7 @@ from berth_core import (
 from berth_kube import PODS
 from berth_operator.capabilities.windows.idle_capacity import (
     AwaitedSlots,
-    NodeUse,
+    NodeOccupancy,
     SlotKey,
     choose_window_nodes,
     requests_with_pod,
@@ -125,11 +125,13 @@ class WindowNodeChooser:
         }
         return {name: awaited for name, (_, awaited) in self._promised.items()}
 
-    def _uses_besides(self, awaited: Iterable[AwaitedSlots], nodes: Iterable[GuardableNode]) -> dict[str, NodeUse]:
+    def _uses_besides(
+        self, awaited: Iterable[AwaitedSlots], nodes: Iterable[GuardableNode]
+    ) -> dict[str, NodeOccupancy]:
         """Return the use of nodes besides the placeholders of slots that are awaited."""
         awaited_keys = {key for slots in awaited for key in slots.keys}
         return {
-            node.metadata.name: NodeUse(
+            node.metadata.name: NodeOccupancy(
                 node.metadata.name,
                 _allocatable(node),
                 [

@@ -68,7 +68,7 @@ _LET_IN_SECONDS: Final = 3.0
 # --- pods ------------------------------------------------------------------------------------------------------------
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _GroupHeader(msgspec.Struct, frozen=True):
     """The part of a pod group that says whether its pods are preemptable."""
 
     metadata: ObjectMeta
@@ -107,7 +107,9 @@ class PreemptablePods:
     def _groups(self) -> frozenset[tuple[str, str]]:
         """Return the pod groups that say so; none where they cannot be listed."""
         with suppress(BerthError):
-            return preemptable_groups(group.metadata for group in self._client.list(POD_GROUPS, type=_Group).items)
+            return preemptable_groups(
+                group.metadata for group in self._client.list(POD_GROUPS, type=_GroupHeader).items
+            )
         return frozenset()
 
 
@@ -245,7 +247,7 @@ class Zones(Capability):
         if not any(volcano_group_of(pod) and budgets.isdisjoint(pod.metadata.annotations) for pod in pods):
             return {}
         with suppress(BerthError):
-            groups = self._client.list(POD_GROUPS, type=_Group).items
+            groups = self._client.list(POD_GROUPS, type=_GroupHeader).items
             return {(group.metadata.namespace, group.metadata.name): group.metadata for group in groups}
         return {}
 

@@ -44,14 +44,14 @@ class Context:
         )
 
 
-class LeaseLostError(RetryableError):
+class NotLeadingError(RetryableError):
     """This replica may no longer act."""
 
 
 def require_lease(leads: Callable[[], bool]) -> None:
-    """Raise `LeaseLostError` if another replica may act by now."""
+    """Raise `NotLeadingError` if another replica may act by now."""
     if not leads():
-        raise LeaseLostError("the lease was lost; another replica goes on")
+        raise NotLeadingError("the lease was lost; another replica goes on")
 
 
 def write_status(client: KubeClient, resource: Resource, meta: ObjectMeta, status: msgspec.Struct) -> dict[str, Any]:

@@ -202,7 +202,7 @@ class ActionExecutor:
         """Execute actions in order.
 
         After a refused action the others of its pod are skipped. Raises the first refusal at the end, at once if the
-        API server does not answer, and LeaseLostError if another replica may act by now.
+        API server does not answer, and NotLeadingError if another replica may act by now.
         """
         first_refusal: PermanentError | None = None
         skipped: set[str] = set()

@@ -32,7 +32,7 @@ from berth_operator.reservation.act.context import NOT_ENDED, Annotated, Context
 from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
 from berth_operator.reservation.manifests import FenceKind
 from berth_operator.reservation.node_choice import (
-    Candidate,
+    CandidateNode,
     EndingPod,
     FenceBudget,
     NodeChoice,
@@ -96,7 +96,7 @@ class NodeChooser:
         self._may_be_on = context.admits
         self._budget_of = budget_of
         self._lock = threading.Lock()
-        self._seen: Mapping[str, tuple[GuardableNode, Candidate]] = {}
+        self._seen: Mapping[str, tuple[GuardableNode, CandidateNode]] = {}
         self._look_again = 0.0
         """Monotonic time from which that is too old."""
         self._ends = ExpectedEnds(context)
@@ -144,7 +144,7 @@ class NodeChooser:
         has_reported = any(condition.type == "Ready" for condition in node.status.conditions)
         return has_reported and not node.spec.unschedulable and self._may_be_on(node, spec)
 
-    def _look(self) -> Mapping[str, tuple[GuardableNode, Candidate]]:
+    def _look(self) -> Mapping[str, tuple[GuardableNode, CandidateNode]]:
         """Return the nodes with what their pods take, as they were a moment ago.
 
         Many Reservations may choose at a time, and each list is of all pods of the cluster.
@@ -156,7 +156,7 @@ class NodeChooser:
             self._look_again = now + max(_SHARED_SECONDS, _SHARED_TIMES * (now - started))
         return self._seen
 
-    def _read_nodes(self) -> dict[str, tuple[GuardableNode, Candidate]]:
+    def _read_nodes(self) -> dict[str, tuple[GuardableNode, CandidateNode]]:
         nodes = {node.metadata.name: node for node in self._cache.nodes()}
         claims: defaultdict[str, ResourceAmounts] = defaultdict(ResourceAmounts.empty)
         ending: defaultdict[str, list[Pod]] = defaultdict(list)
@@ -172,7 +172,7 @@ class NodeChooser:
         return {
             node_name: (
                 node,
-                Candidate(
+                CandidateNode(
                     node_name,
                     ResourceAmounts.from_quantities(node.status.allocatable),
                     claims[node_name],
@@ -228,12 +228,12 @@ def _is_part_of_a_gang(reservation: Reservation, slots: Sequence[SlotId], choice
 _NamespacedName = tuple[str, str]
 
 
-class _Named(Protocol):
+class _HasMetadata(Protocol):
     @property
     def metadata(self) -> ObjectMeta: ...
 
 
-T = TypeVar("T", bound=_Named)
+T = TypeVar("T", bound=_HasMetadata)
 
 
 def _job_of(pod: Pod) -> _NamespacedName | None:

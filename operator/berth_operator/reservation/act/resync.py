@@ -30,7 +30,7 @@ _SETTLING: Final = 2 * _TURNS
 does."""
 
 
-class _Header(msgspec.Struct, frozen=True):
+class _ReservationHeader(msgspec.Struct, frozen=True):
     """The part of a Reservation that shows whether it has changed."""
 
     metadata: ObjectMeta
@@ -42,7 +42,7 @@ def list_reservations(client: KubeClient, cache: Cache) -> None:
     All of them are fetched where the API server has lower versions than the cache: etcd was restored from a backup.
     """
     highest_version = cache.highest_reservation_version()
-    listed = _as_listed(client.list(RESERVATIONS, type=_Header), highest_version)
+    listed = _as_listed(client.list(RESERVATIONS, type=_ReservationHeader), highest_version)
     changed_metas = [item.metadata for item in listed.items if not _is_known(cache, item.metadata)]
     are_of_another_history = listed.restored or any(
         cache.is_refuted(meta, listed) for meta in (item.metadata for item in listed.items)

@@ -16,14 +16,14 @@ from berth_core import (
 from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_operator.quota.limit_range import LimitRange
 from berth_operator.quota.resource_quota import ResourceQuota
-from berth_operator.reservation.node_access import NodeCondition
+from berth_operator.reservation.node_access import ConditionStatus
 
 
 class NodeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A node's allocatable resources and conditions."""
 
     allocatable: Quantities = {}
-    conditions: tuple[NodeCondition, ...] = ()
+    conditions: tuple[ConditionStatus, ...] = ()
 
 
 class CapacityNode(Protocol):
@@ -36,15 +36,15 @@ class CapacityNode(Protocol):
     def status(self) -> NodeCapacity: ...
 
 
-class _Named(Protocol):
+class _HasIdentity(Protocol):
     @property
     def metadata(self) -> ObjectMeta: ...
 
 
-N = TypeVar("N", bound=_Named)
+N = TypeVar("N", bound=_HasIdentity)
 
 
-class Store(Generic[N]):
+class RuleStore(Generic[N]):
     """Watched objects by namespace and name; thread-safe."""
 
     def __init__(self) -> None:
@@ -139,9 +139,9 @@ class ClusterRules:
     """The rules that Reservations are checked against."""
 
     def __init__(self) -> None:
-        self.classes: Store[PriorityClass] = Store()
-        self.quotas: Store[ResourceQuota] = Store()
-        self.limit_ranges: Store[LimitRange] = Store()
+        self.classes: RuleStore[PriorityClass] = RuleStore()
+        self.quotas: RuleStore[ResourceQuota] = RuleStore()
+        self.limit_ranges: RuleStore[LimitRange] = RuleStore()
         self.nodes = NodeTotals()
 
     def why_unknown(self, namespace: str) -> str:

@@ -36,7 +36,7 @@ from berth_operator.quota.resource_quota import ResourceQuota
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.cluster_rules import ClusterRules
 from berth_operator.reservation.store.nodes import GuardableNode
-from berth_operator.reservation.store.pod_counts import PlacedPod
+from berth_operator.reservation.store.pod_counts import CountedPod
 from berth_operator.reservation.store.reservation_reading import read_reservation
 
 _PLACEHOLDERS: Final = "placeholders"
@@ -194,9 +194,9 @@ class Informers:
         self._informers = {kind: self._informer(kind, watch, handle) for kind, watch, handle in watched}
         self._listed = {kind: threading.Event() for kind in self._informers}
         self._started: list[str] = []
-        self._counter: Informer[PlacedPod] = Informer(
+        self._counter: Informer[CountedPod] = Informer(
             "pods of nodes",
-            lambda stop: client.watch(PODS, field_selector=_BOUND, type=PlacedPod, stop=stop),
+            lambda stop: client.watch(PODS, field_selector=_BOUND, type=CountedPod, stop=stop),
             _applier(
                 cache.pod_counts.replace, cache.pod_counts.put, cache.pod_counts.remove, cache.pod_counts.note_heard
             ),

@@ -18,7 +18,7 @@ class _Identity(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
-class PlacedPod(msgspec.Struct, frozen=True):
+class CountedPod(msgspec.Struct, frozen=True):
     """The part of a pod that says on which node it takes a pod slot."""
 
     metadata: _Identity
@@ -49,20 +49,20 @@ class PodCounts:
         """Record that the watch has brought something, if only a bookmark."""
         self._heard_at = time.monotonic()
 
-    def replace(self, listed: Listed[PlacedPod]) -> None:
+    def replace(self, listed: Listed[CountedPod]) -> None:
         self.note_heard()
         with self._lock:
             self._nodes = {pod.metadata.uid: pod.spec.node_name for pod in listed.items}
             self._counts = Counter(self._nodes.values())
 
-    def put(self, pod: PlacedPod) -> None:
+    def put(self, pod: CountedPod) -> None:
         """Count a pod on its node, which never changes."""
         with self._lock:
             if self._nodes is not None and pod.metadata.uid not in self._nodes:
                 self._nodes[pod.metadata.uid] = pod.spec.node_name
                 self._counts[pod.spec.node_name] += 1
 
-    def remove(self, pod: PlacedPod) -> None:
+    def remove(self, pod: CountedPod) -> None:
         """Count a pod no more that is gone or has ended."""
         with self._lock:
             node = self._nodes.pop(pod.metadata.uid, None) if self._nodes is not None else None
