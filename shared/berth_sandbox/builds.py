@@ -19,7 +19,7 @@ from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.folders import cache_folder, exclusive_lock
 from berth_sandbox.go_modules import (
     GoModule,
-    Program,
+    GoProgram,
     build_compile_command,
     build_download_command,
     build_list_command,
@@ -60,7 +60,7 @@ def build_programs(module: GoModule, progress: Callable[[str], None]) -> dict[st
     return wanted_paths
 
 
-def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress: Callable[[str], None]) -> None:
+def _build(module: GoModule, programs: Sequence[GoProgram], folder: Path, progress: Callable[[str], None]) -> None:
     """Build programs in a temporary folder of the cache and move them into place."""
     go = find_go(module.go_version())
     programs_text = f"{', '.join(program.name for program in programs)} {module.program_version()}"

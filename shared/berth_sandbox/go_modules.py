@@ -20,7 +20,7 @@ _HELM_VERSION: Final = "helm.sh/helm/v4/internal/version"
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class GoProgram:
     """A program and the Go package that it is built from."""
 
     name: str
@@ -47,7 +47,7 @@ class GoModule:
 
     name: str
     requires: str
-    programs: tuple[Program, ...]
+    programs: tuple[GoProgram, ...]
     patched: PatchedModule | None = None
     other: str = ""
     """The version to build instead of our go.mod's: from the go.mod and go.sum that it was released with."""
@@ -124,26 +124,28 @@ KUBERNETES: Final = GoModule(
     "kube",
     "k8s.io/kubernetes",
     tuple(
-        Program(name, f"k8s.io/kubernetes/cmd/{name}")
+        GoProgram(name, f"k8s.io/kubernetes/cmd/{name}")
         for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
     ),
 )
-KUBECTL: Final = GoModule("kube", "k8s.io/kubernetes", (Program("kubectl", "k8s.io/kubernetes/cmd/kubectl"),))
+KUBECTL: Final = GoModule("kube", "k8s.io/kubernetes", (GoProgram("kubectl", "k8s.io/kubernetes/cmd/kubectl"),))
 KUBELET: Final = GoModule(
     "kube",
     "k8s.io/kubernetes",
-    (Program("kubelet", "k8s.io/kubernetes/cmd/kubelet"),),
+    (GoProgram("kubelet", "k8s.io/kubernetes/cmd/kubelet"),),
     more_sums="kubelet.sum",
 )
 """Built only for a sandbox with real nodes."""
-ETCD: Final = GoModule("etcd", "go.etcd.io/etcd/server/v3", (Program("etcd", "go.etcd.io/etcd/server/v3"),))
-KWOK: Final = GoModule("kwok", "sigs.k8s.io/kwok", (Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),))
-HELM: Final = GoModule("helm", "helm.sh/helm/v4", (Program("helm", "helm.sh/helm/v4/cmd/helm"),))
+ETCD: Final = GoModule("etcd", "go.etcd.io/etcd/server/v3", (GoProgram("etcd", "go.etcd.io/etcd/server/v3"),))
+KWOK: Final = GoModule("kwok", "sigs.k8s.io/kwok", (GoProgram("kwok", "sigs.k8s.io/kwok/cmd/kwok"),))
+HELM: Final = GoModule("helm", "helm.sh/helm/v4", (GoProgram("helm", "helm.sh/helm/v4/cmd/helm"),))
 """Not part of a sandbox: only tests of the chart use it."""
 VOLCANO: Final = GoModule(
     "volcano",
     "volcano.sh/volcano",
-    tuple(Program(f"volcano-{name}", f"volcano.sh/volcano/cmd/{name}") for name in ("scheduler", "controller-manager")),
+    tuple(
+        GoProgram(f"volcano-{name}", f"volcano.sh/volcano/cmd/{name}") for name in ("scheduler", "controller-manager")
+    ),
     # The newest published version of its API module lacks one constant of the version that it was released with.
     PatchedModule(
         path="volcano.sh/apis",
@@ -183,7 +185,7 @@ def kubelet_module(kubernetes: str = DEFAULT_KUBERNETES) -> GoModule:
     return replace(KUBELET, other=control_plane(kubernetes)[1].other)
 
 
-def build_list_command(go: Path, programs: Sequence[Program]) -> tuple[str, ...]:
+def build_list_command(go: Path, programs: Sequence[GoProgram]) -> tuple[str, ...]:
     """Return the command that downloads and lists the packages, one on each line."""
     return (str(go), "list", "-deps", "-mod=readonly", *(program.package for program in programs))
 
@@ -196,7 +198,7 @@ def build_download_command(go: Path, path: str, version: str) -> tuple[str, ...]
     return (str(go), "mod", "download", "-json", f"{path}@{version}")
 
 
-def build_compile_command(go: Path, module: GoModule, programs: Sequence[Program], output: Path) -> tuple[str, ...]:
+def build_compile_command(go: Path, module: GoModule, programs: Sequence[GoProgram], output: Path) -> tuple[str, ...]:
     """Return the command that builds programs and prints one line for each compiled package.
 
     Go names each of several programs after the last element of its package.

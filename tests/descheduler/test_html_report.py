@@ -33,7 +33,7 @@ from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.report.html import ReportFile, render_page
-from berth_descheduler.report.page import LISTED_PER_REASON, Occasion, Page, Tone, plan_page, run_page
+from berth_descheduler.report.page import LISTED_PER_REASON, Occasion, ReportPage, Tone, plan_page, run_page
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES
@@ -113,7 +113,7 @@ def finished(
     return Outcome(Verdict.CARRIED_OUT, done, Forecast(), seconds=13.0, phases={"snapshot": 0.5, "move": 12.0})
 
 
-def parsed(page: Page) -> Element:
+def parsed(page: ReportPage) -> Element:
     """Read a page as a browser does, and let nothing pass that a browser would have to guess at."""
     return parse(render_page(page))
 

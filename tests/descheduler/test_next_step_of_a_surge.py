@@ -16,7 +16,7 @@ from berth_descheduler.migration.moves.steps import (
     Finish,
     LookAgain,
     Postpone,
-    Release,
+    ReleaseFromOwner,
     Reserve,
     Step,
     TakeBack,
@@ -78,7 +78,7 @@ class Case:
 
 
 CASES = {
-    "a pod with a proven place is let go": Case(RESERVED, Release),
+    "a pod with a proven place is let go": Case(RESERVED, ReleaseFromOwner),
     "a pod whose sibling surges waits": Case(let_go(RESERVED, in_turn=False), Wait, want_words="a sibling"),
     "a sibling's place is not even asked for": Case(
         replace(let_go(RESERVED, in_turn=False), place=ReservationProgress.NOT_CREATED), Wait, want_words="a sibling"

@@ -13,7 +13,7 @@ from berth_core.migration_plans import MigrationPlan
 from berth_descheduler.api.parameters import SHAPE_PATTERN, read_shapes
 from berth_descheduler.api.plan_events import events_between
 from berth_descheduler.api.problems import ProblemError, from_error, from_validation
-from berth_descheduler.api.request_limits import Admission
+from berth_descheduler.api.request_limits import RequestAdmission
 from berth_descheduler.api.schemas import NAME_PATTERN
 from berth_descheduler.api.settings import RestLimits, RestTimes
 from berth_descheduler.api.ttl_cache import TtlCache
@@ -113,7 +113,7 @@ def refused(status: int, enter: object) -> ProblemError:
 
 
 def test_places_are_given_back_whatever_happens() -> None:
-    admission = Admission(
+    admission = RequestAdmission(
         FakeClock(), RestLimits(requests=1, requests_per_caller=1, streams=1, streams_per_caller=1), RestTimes()
     )
     for _ in range(3):
@@ -130,7 +130,7 @@ def test_places_are_given_back_whatever_happens() -> None:
 
 
 def test_one_callers_places_are_not_anothers() -> None:
-    admission = Admission(FakeClock(), RestLimits(requests_per_caller=1, streams_per_caller=1), RestTimes())
+    admission = RequestAdmission(FakeClock(), RestLimits(requests_per_caller=1, streams_per_caller=1), RestTimes())
     with admission.request() as first, admission.request() as second, admission.request() as third:
         first.name("ann")
         refused(429, lambda: second.name("ann"))
@@ -144,7 +144,7 @@ def test_one_callers_places_are_not_anothers() -> None:
 
 def test_a_caller_has_a_burst_and_then_a_pace() -> None:
     clock = FakeClock()
-    admission = Admission(clock, RestLimits(rate_per_second=2, burst=3), RestTimes())
+    admission = RequestAdmission(clock, RestLimits(rate_per_second=2, burst=3), RestTimes())
 
     def ask(caller: str = "ann") -> None:
         with admission.request() as visit:

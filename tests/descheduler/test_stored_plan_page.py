@@ -11,7 +11,7 @@ from berth_core.migration_plans import MigrationPlan
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.stranded_capacity import measure_nodes
 from berth_descheduler.report.html import forecast, render_page, stored_plan_page
-from berth_descheduler.report.page import Occasion, Page, Tone
+from berth_descheduler.report.page import Occasion, ReportPage, Tone
 from builders import NOON, node, owner, pod
 from descheduler.stored_bodies import how, move, plan
 
@@ -29,11 +29,11 @@ def stored(body: dict[str, Any]) -> MigrationPlan:
     return msgspec.convert(body, MigrationPlan)
 
 
-def page(body: dict[str, Any], snapshot: Snapshot = SNAPSHOT) -> Page:
+def page(body: dict[str, Any], snapshot: Snapshot = SNAPSHOT) -> ReportPage:
     return stored_plan_page(stored(body), snapshot, Occasion(NOON, "Live cluster"))
 
 
-def read(made: Page) -> Element:
+def read(made: ReportPage) -> Element:
     root: Element = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(render_page(made))
     return root
 

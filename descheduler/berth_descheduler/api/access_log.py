@@ -12,7 +12,7 @@ from berth_descheduler import metrics, telemetry
 from berth_descheduler.api.context import RequestContext
 from berth_descheduler.api.problems import FAILED, ProblemError, ProblemKind
 from berth_descheduler.api.request_guard import send_problem
-from berth_descheduler.api.request_limits import Admission
+from berth_descheduler.api.request_limits import RequestAdmission
 
 _LOG = structlog.get_logger(__name__)
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -47,7 +47,7 @@ class RequestMetrics:
         self._open = Gauge(metrics.REST_OPEN, "Requests that are worked on.", registry=registry)
         self._streams = Gauge(metrics.REST_STREAMS, "Event streams that are open.", registry=registry)
 
-    def watch(self, admission: Admission) -> None:
+    def watch(self, admission: RequestAdmission) -> None:
         self._open.set_function(lambda: admission.open_requests)
         self._streams.set_function(lambda: admission.open_streams)
 

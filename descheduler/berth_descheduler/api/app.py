@@ -22,7 +22,7 @@ from berth_descheduler.api.plan_feeds import PlanFeeds
 from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
 from berth_descheduler.api.reads import FragmentationQueries
 from berth_descheduler.api.request_guard import RequestGuard
-from berth_descheduler.api.request_limits import Admission
+from berth_descheduler.api.request_limits import RequestAdmission
 from berth_descheduler.api.routes import build_routes
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.api.trouble_watch import TroubleWatch
@@ -62,7 +62,7 @@ class Application:
             settings,
             history or CapacityHistory(),
         )
-        admission = Admission(clock, settings.limits, settings.times)
+        admission = RequestAdmission(clock, settings.limits, settings.times)
         request_metrics = RequestMetrics(registry)
         request_metrics.watch(admission)
         self.paths = build_paths(api)

@@ -11,7 +11,7 @@ from berth_descheduler.api.context import RequestContext
 from berth_descheduler.api.json_bodies import require_plain_json
 from berth_descheduler.api.needed_rights import needed_right
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, fault
-from berth_descheduler.api.request_limits import Admission, caller_of
+from berth_descheduler.api.request_limits import RequestAdmission, caller_of
 from berth_descheduler.api.settings import RestLimits, RestSettings
 
 GONE: Final = "gone"
@@ -32,7 +32,7 @@ class _GoneError(Exception):
 class RequestGuard:
     """An ASGI application in front of another; it answers what it rejects."""
 
-    def __init__(self, app: ASGIApp, authority: Authority, admission: Admission, settings: RestSettings) -> None:
+    def __init__(self, app: ASGIApp, authority: Authority, admission: RequestAdmission, settings: RestSettings) -> None:
         self._app = app
         self._authority = authority
         self._admission = admission

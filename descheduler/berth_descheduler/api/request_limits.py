@@ -135,7 +135,7 @@ class _TokenBucket:
             raise too_many(f"{caller} asks more than {self._rate:g} times a second", (1 - level) / self._rate)
 
 
-class Admission:
+class RequestAdmission:
     """Admits requests and streams; for one event loop."""
 
     def __init__(self, clock: Clock, limits: RestLimits, times: RestTimes) -> None:

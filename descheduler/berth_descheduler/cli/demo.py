@@ -32,8 +32,8 @@ from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, PlanLimits, plan
 from berth_descheduler.report import (
     Occasion,
-    Page,
     ReportFile,
+    ReportPage,
     Terminal,
     describe_plan,
     judge_plan,
@@ -255,7 +255,7 @@ def _print_scene(result: SceneResult, output: Output) -> None:
     Terminal().print(f"{verdict} in {result.seconds:.0f} s: {result.sentence}", highlight=False, markup=False)
 
 
-def build_demo_page(made: DemoRun) -> Page:
+def build_demo_page(made: DemoRun) -> ReportPage:
     """Return the page of the demo's run."""
     occasion = Occasion(SystemClock().now(), "The demo's cluster")
     if made.found is None:

@@ -54,7 +54,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PolicyFinding:
     """One finding about a policy."""
 
     severity: Severity
@@ -74,14 +74,14 @@ class Linted:
     """The findings on one policy."""
 
     name: str
-    findings: tuple[Finding, ...]
+    findings: tuple[PolicyFinding, ...]
 
     def count(self, severity: Severity) -> int:
         """Return how many findings have a severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
 
-Check = Callable[[DeschedulerPolicy, PolicyRun], Iterator[Finding]]
+Check = Callable[[DeschedulerPolicy, PolicyRun], Iterator[PolicyFinding]]
 
 
 def lint_located(
@@ -100,7 +100,7 @@ def lint_located(
 def lint_document(raw: object, registry: PluginRegistry, snapshot: Snapshot | None = None) -> tuple[Linted, ...]:
     """Return the findings on a document's policies, ours or upstream's, for a cluster if there is a snapshot of it."""
     if isinstance(raw, Mapping) and "kind" not in raw and (chart := _chart_of_values(raw)):
-        return (Linted("", (Finding(Severity.ERROR, "kind", chart),)),)
+        return (Linted("", (PolicyFinding(Severity.ERROR, "kind", chart),)),)
     if not isinstance(raw, Mapping) or not is_upstream(raw):
         return (_lint_policy(raw, registry, snapshot),)
     try:
@@ -135,7 +135,7 @@ def _lint_policy(raw: object, registry: PluginRegistry, snapshot: Snapshot | Non
 
     Reading ends at some errors. So what they are about is taken out, and the rest is read, until nothing new is found.
     """
-    raw_rest, errors, removed_fields = deepcopy(raw), dict[tuple[str, str], Finding](), set[str]()
+    raw_rest, errors, removed_fields = deepcopy(raw), dict[tuple[str, str], PolicyFinding](), set[str]()
     while True:
         try:
             policy = decode_policy(raw_rest)
@@ -152,7 +152,7 @@ def _lint_policy(raw: object, registry: PluginRegistry, snapshot: Snapshot | Non
             if len(errors) >= MOST_ERRORS:  # each round reads the whole policy
                 text = f"the first {MOST_ERRORS} errors are named here; look again once they are mended"
                 first_errors = tuple(errors.values())[:MOST_ERRORS]
-                return Linted(_name_of(raw), (*first_errors, Finding(Severity.ERROR, "spec", text)))
+                return Linted(_name_of(raw), (*first_errors, PolicyFinding(Severity.ERROR, "spec", text)))
             for input_error in errors_in(error):
                 if _take_out(raw_rest, field_steps(input_error.field), input_error.value):
                     removed_fields.add(input_error.field)
@@ -160,7 +160,7 @@ def _lint_policy(raw: object, registry: PluginRegistry, snapshot: Snapshot | Non
             return Linted(policy.metadata.name, tuple(errors.values()) or _without_errors(policy, run, snapshot))
 
 
-def _without_errors(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None) -> tuple[Finding, ...]:
+def _without_errors(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None) -> tuple[PolicyFinding, ...]:
     """Return the warnings, and notes on what is left to a cluster that is not at hand."""
     return (*find_warnings(policy, run, snapshot), *_find_not_known(run, snapshot))
 
@@ -194,22 +194,24 @@ def _name_of(raw: object) -> str:
     return policy_name if isinstance(policy_name, str) else ""
 
 
-def find_errors(error: InputError) -> tuple[Finding, ...]:
+def find_errors(error: InputError) -> tuple[PolicyFinding, ...]:
     """Return what keeps a policy from being run."""
     return tuple(
-        Finding(Severity.ERROR, input_error.field, str(input_error).removeprefix(f"{input_error.field} "))
+        PolicyFinding(Severity.ERROR, input_error.field, str(input_error).removeprefix(f"{input_error.field} "))
         for input_error in errors_in(error)
     )
 
 
-def find_warnings(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None = None) -> tuple[Finding, ...]:
+def find_warnings(
+    policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None = None
+) -> tuple[PolicyFinding, ...]:
     """Return what will not work well, in the policy's field order; with a snapshot, in that cluster."""
     findings = [finding for check in _CHECKS for finding in check(policy, run)]
     findings += _check_node_limits(policy, run, snapshot)
     return (*findings, *(_warning("spec.profiles[0]", text) for text in run.warnings))
 
 
-def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[PolicyFinding]:
     """Compare the time between two runs with the cool-downs and waits that may last longer than that."""
     if run.schedule is None:
         return
@@ -243,7 +245,7 @@ def _shortest_distance(schedule: Schedule) -> timedelta:
     return min(later - earlier for earlier, later in pairwise(times))
 
 
-def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[PolicyFinding]:
     """Look for an automatic policy that nothing holds back."""
     limits = policy.spec.limits
     if policy.spec.mode is not RunMode.AUTO:
@@ -263,7 +265,7 @@ def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
         yield _warning("spec.freedNodes.taint", text)
 
 
-def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[PolicyFinding]:
     """Look for limits that contradict one another."""
     limits = policy.spec.limits
     objective = run.planner.plugins.balance.plugin.objective
@@ -288,7 +290,7 @@ def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding
         yield _warning("spec.limits.maxDuration", "is shorter than a single move may take: most plans are stopped")
 
 
-def _check_node_limits(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None) -> Iterator[Finding]:
+def _check_node_limits(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None) -> Iterator[PolicyFinding]:
     """Look for limits below what has to leave a usual node: such a node is never emptied."""
     limits, objective = policy.spec.limits, run.planner.plugins.balance.plugin.objective
     if not goal_of(objective).frees_whole_nodes(objective):
@@ -328,7 +330,7 @@ def _loads(snapshot: Snapshot) -> Iterator[Counter[str]]:
     yield from pods.values()
 
 
-def _check_goal(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+def _check_goal(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[PolicyFinding]:
     """Ask the goal of `Defragmentation` what will not work well."""
     plugin = run.planner.plugins.balance.plugin
     if not isinstance(plugin, Defragmentation):
@@ -338,16 +340,16 @@ def _check_goal(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
         yield _warning(f"spec.profiles[0].pluginConfig.{PLUGIN_NAME}.args.{warning.argument}", warning.message)
 
 
-def _find_not_known(run: PolicyRun, snapshot: Snapshot | None) -> Iterator[Finding]:
+def _find_not_known(run: PolicyRun, snapshot: Snapshot | None) -> Iterator[PolicyFinding]:
     """Yield what the goal's arguments leave to objects of the cluster that are not known here."""
     plugin = run.planner.plugins.balance.plugin
     if isinstance(plugin, Defragmentation):
         for warning in plugin.args.goal.not_known(plugin.args.own, snapshot):
             field = f"spec.profiles[0].pluginConfig.{PLUGIN_NAME}.args.{warning.argument}"
-            yield Finding(Severity.NOTE, field, warning.message)
+            yield PolicyFinding(Severity.NOTE, field, warning.message)
 
 
-def _check_evictor(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+def _check_evictor(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[PolicyFinding]:
     """Look for filters that hardly any pod passes."""
     del policy
     for enabled in run.planner.plugins.filters:
@@ -366,5 +368,5 @@ _CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-def _warning(field: str, message: str) -> Finding:
-    return Finding(Severity.WARNING, field, message)
+def _warning(field: str, message: str) -> PolicyFinding:
+    return PolicyFinding(Severity.WARNING, field, message)

@@ -32,7 +32,7 @@ from berth_descheduler.report.html import (
     stored_plan_page,
 )
 from berth_descheduler.report.node_map import draw_nodes
-from berth_descheduler.report.page import Occasion, Page, plan_page, run_page
+from berth_descheduler.report.page import Occasion, ReportPage, plan_page, run_page
 from berth_descheduler.report.policies import NO_POLICIES, PolicyList, list_policies, render_policies
 from berth_descheduler.report.progress import RunProgress
 from berth_descheduler.report.stored_plans import (
@@ -64,7 +64,6 @@ __all__ = [
     "ListedPlan",
     "NodeList",
     "Occasion",
-    "Page",
     "PlanDocument",
     "PlanHead",
     "PlanList",
@@ -73,6 +72,7 @@ __all__ = [
     "PolicyList",
     "QueueList",
     "ReportFile",
+    "ReportPage",
     "RunProgress",
     "Scroll",
     "Terminal",

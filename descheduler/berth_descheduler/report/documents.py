@@ -148,7 +148,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What each trait of a pod weighs."""
 
 
-class ShapeFit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ShapeGain(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many pods of a shape fit before and after a plan."""
 
     requests: dict[str, str]
@@ -229,7 +229,7 @@ class PlanProposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Nodes of which `nodePrice` says no price that can be read; they count 0."""
     competing_pods: tuple[str, ...]
     """Pending pods that tolerate every taint, and may take the room."""
-    shapes: tuple[ShapeFit, ...]
+    shapes: tuple[ShapeGain, ...]
     before: ClusterCapacity
     after: ClusterCapacity
     refused: tuple[RefusedDocument, ...]
@@ -428,7 +428,7 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
         unpriced_nodes=plan.weights.unknown if plan.weights else (),
         competing_pods=plan.competing_pods,
         shapes=tuple(
-            ShapeFit(
+            ShapeGain(
                 requests=shape.to_quantities(), fits_before=plan.before.fits(shape), fits_after=plan.after.fits(shape)
             )
             for shape in plan.before.usual_shapes

@@ -42,8 +42,8 @@ from berth_descheduler.report.page import (
     LISTED_NODES,
     LISTED_PER_REASON,
     Occasion,
-    Page,
     Promise,
+    ReportPage,
     Table,
     Tone,
     list_troubles,
@@ -91,7 +91,7 @@ class ReportFile:
             raise _unwritable(name, error) from error
         return report_file
 
-    def write(self, page: Page) -> None:
+    def write(self, page: ReportPage) -> None:
         """Write a page, replacing the old file at once, and say where; raises `InputError`."""
         text = render_page(page)
         try:
@@ -150,7 +150,7 @@ def _parse_prices(_context: click.Context, _parameter: click.Parameter, given: t
     return prices
 
 
-def render_page(page: Page) -> str:
+def render_page(page: ReportPage) -> str:
     """Return a self-contained HTML page; every text in it is escaped."""
     limits = {"listed_moves": LISTED_MOVES, "listed_nodes": LISTED_NODES, "listed_per_reason": LISTED_PER_REASON}
     return printable_text(_template().render(page=page, **limits))
@@ -195,7 +195,9 @@ _NOW: Final = "now"
 _AFTER: Final = "after, as planned"
 
 
-def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion, prices: Prices = NO_PRICES) -> Page:
+def stored_plan_page(
+    plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion, prices: Prices = NO_PRICES
+) -> ReportPage:
     """Return the page of a plan; `snapshot` has the current nodes and pods."""
     spec, is_over = plan.spec, plan.phase.terminal
     achieved = plan.status.achieved
@@ -203,7 +205,7 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
     planned_nodes = spec.predicted.freed_nodes if spec.predicted else ()
     stakes = stakes_in_words(spec.predicted, prices) if spec.predicted else ()
     statuses = plan.move_statuses
-    return Page(
+    return ReportPage(
         tone=_TONES.get(plan.phase, Tone.PLANNED),
         kind=f"Plan {plan.metadata.name}, {plan.phase.value}",
         headline=plan.status.message or _headline(plan),

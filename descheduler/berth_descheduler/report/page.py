@@ -117,7 +117,7 @@ class RefusalSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ReportPage:
     """All contents of a report; empty parts are not shown."""
 
     tone: Tone
@@ -146,9 +146,9 @@ class Page:
     seconds: Table | None = None
 
 
-def plan_page(plan: Plan, occasion: Occasion, prices: Prices = NO_PRICES) -> Page:
+def plan_page(plan: Plan, occasion: Occasion, prices: Prices = NO_PRICES) -> ReportPage:
     """Return the page of a plan that was only made."""
-    return Page(
+    return ReportPage(
         tone=Tone.PLANNED,
         kind="Plan, not carried out",
         headline=summarise_plan(plan),
@@ -169,11 +169,11 @@ def run_page(
     measured: Fragmentation | None = None,
     settings: CycleSettings | None = None,
     prices: Prices = NO_PRICES,
-) -> Page:
+) -> ReportPage:
     """Return the page of a run; `measured` is the cluster after it."""
     plan_outcome = outcome.plan
     described = {} if plan is None else describe_settings(plan.settings)
-    return Page(
+    return ReportPage(
         tone=_tone(outcome),
         kind=f"Run, {plan_outcome.phase.value}" if plan_outcome else f"Run, {outcome.verdict.value}",
         headline=outcome.sentence,

@@ -74,7 +74,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 """Each argument with its meaning, as the reference page shows it."""
 
 
-class Evictions(StrEnum):
+class EvictionMode(StrEnum):
     """Whether pods are evicted for others without a place for them."""
 
     NEVER = "Never"
@@ -98,7 +98,7 @@ class LentNodes:
     goal: ClassVar[MakeRoomGoal] = MakeRoomGoal()
 
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
-    evictions: Evictions = Evictions.NEVER
+    evictions: EvictionMode = EvictionMode.NEVER
     zones: frozenset[str] = frozenset()
     """The zones whose nodes are emptied; none: all."""
 
@@ -106,17 +106,17 @@ class LentNodes:
     def parse(cls, args: Mapping[str, Any]) -> "LentNodes":
         """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
         refuse_unknown("args", args, ARGUMENTS)
-        raw_evictions = args.get("evictions", Evictions.NEVER.value)
-        if raw_evictions not in set(Evictions):
-            raise InputError("evictions", raw_evictions, f"one of {', '.join(Evictions)}")
+        raw_evictions = args.get("evictions", EvictionMode.NEVER.value)
+        if raw_evictions not in set(EvictionMode):
+            raise InputError("evictions", raw_evictions, f"one of {', '.join(EvictionMode)}")
         namespaces = EvictableNamespaces.of_argument(args.get("namespaces"))
-        return cls(namespaces, Evictions(raw_evictions), _read_zones(args.get("zones", [])))
+        return cls(namespaces, EvictionMode(raw_evictions), _read_zones(args.get("zones", [])))
 
     def strategy(self, deadline: Deadline) -> Strategy:
         """Return the strategy that makes room."""
         from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
-        evicts = self.evictions is Evictions.LAST_RESORT
+        evicts = self.evictions is EvictionMode.LAST_RESORT
         return _RoomForOthers(MakeRoom(deadline=deadline), self.namespaces, evicts=evicts)
 
     @property
@@ -231,7 +231,7 @@ class _LentNodesAtATime(LentNodesRule):
 def evicts_for_room(plugins: PluginSet) -> bool:
     """Return whether preemptable pods are evicted without a target where no moves make room for others."""
     balance = plugins.balance
-    return balance.name == LENT_NODES and balance.plugin.objective.args.get("evictions") == Evictions.LAST_RESORT
+    return balance.name == LENT_NODES and balance.plugin.objective.args.get("evictions") == EvictionMode.LAST_RESORT
 
 
 # --- candidates ------------------------------------------------------------------------------------------------------

@@ -36,9 +36,9 @@ class StarvingJobsCapability(Capability):
             return 0
 
     def work(self, leading: Leading) -> Work:
-        from berth_descheduler.capabilities.starving_jobs.kept_nodes import KeptNodes  # noqa: PLC0415 - for the service only
+        from berth_descheduler.capabilities.starving_jobs.kept_nodes import KeptNodesSweep  # noqa: PLC0415 - for the service only
 
-        return KeptNodes(leading)
+        return KeptNodesSweep(leading)
 
     def findings(
         self, client: KubeClient, state: ClusterState, policies: Sequence[DeschedulerPolicy]

@@ -53,7 +53,7 @@ _TRIED_AGAIN: Final = frozenset(
 """How a Reservation may fail without its job being given up: it is deleted, and the next run tries again."""
 
 
-class KeptNodes:
+class KeptNodesSweep:
     """Releases what no starving job needs, and says who is kept off."""
 
     def __init__(self, leading: Leading) -> None:

@@ -172,7 +172,7 @@ class StarvingJobsStrategy:
         if not jobs:
             return (), ()
         rooms, refusals, first_job = [], [], ""
-        choice = NodeChoice(problem, jobs, closed, self._rules)
+        choice = JobNodeChooser(problem, jobs, closed, self._rules)
         for job in jobs:
             if first_job:
                 refusals.append(_refuse(job, Refusal(RefusalReason.BEHIND_ANOTHER_JOB, f"{first_job} waits for nodes")))
@@ -282,7 +282,7 @@ def _why_unfit_for_one(job: PendingJob) -> Refusal | None:
 Rank: TypeAlias = tuple[bool, int, int, datetime, str]
 
 
-class NodeChoice:
+class JobNodeChooser:
     """Chooses nodes for one job after the other, and keeps what it has chosen."""
 
     def __init__(self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str], rules: StarvationRules) -> None:

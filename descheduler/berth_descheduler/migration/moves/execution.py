@@ -44,7 +44,7 @@ from berth_descheduler.migration.moves.steps import (
     Finish,
     LookAgain,
     Postpone,
-    Release,
+    ReleaseFromOwner,
     Reserve,
     Step,
     TakeBack,
@@ -194,7 +194,7 @@ class MoveController:
                 self._begin_reserve(memory, counts)
             case Postpone():
                 self._begin_postpone(memory, step.message)
-            case Release():
+            case ReleaseFromOwner():
                 self._begin_release(memory, observed_wave)
             case Evict():
                 self._begin_evict(memory, observed_wave, counts)

@@ -27,7 +27,7 @@ from berth_descheduler.migration.moves.steps import (
     Finish,
     LookAgain,
     Postpone,
-    Release,
+    ReleaseFromOwner,
     Reserve,
     Step,
     TakeBack,
@@ -164,7 +164,7 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
         return Wait(MoveState.RESERVED, memory.pod.detail)
     if not memory.surge.in_turn:
         return Wait(MoveState.RESERVED, "waits for the move of a sibling")
-    return Release() if memory.surge.wanted else Evict()
+    return ReleaseFromOwner() if memory.surge.wanted else Evict()
 
 
 def _without_spare_place(facts: MoveFacts, now: float) -> Step:

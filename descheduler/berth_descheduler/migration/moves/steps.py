@@ -24,7 +24,7 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseFromOwner:
     """Have the ReplicaSet let the pod go."""
 
 
@@ -58,4 +58,4 @@ class TakeBack:
     end: Finish
 
 
-Step: TypeAlias = Reserve | Postpone | Release | Evict | LookAgain | TakeBack | Wait | Finish
+Step: TypeAlias = Reserve | Postpone | ReleaseFromOwner | Evict | LookAgain | TakeBack | Wait | Finish

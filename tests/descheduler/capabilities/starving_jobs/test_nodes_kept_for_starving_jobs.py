@@ -15,7 +15,7 @@ from berth_core.migration_plans import (
     PlanPhase,
 )
 from berth_core.policies import DeschedulerPolicy, DeschedulerPolicySpec
-from berth_descheduler.capabilities.starving_jobs.kept_nodes import KeptNodes
+from berth_descheduler.capabilities.starving_jobs.kept_nodes import KeptNodesSweep
 from berth_descheduler.capability import Leading
 from berth_descheduler.controller.decisions import ParsedPolicy
 from berth_descheduler.picture import Picture
@@ -58,7 +58,7 @@ class World:
             known_plans=lambda: self.plans,
             show_kept_nodes=self.kept.append,
         )
-        self.controller = KeptNodes(leading)
+        self.controller = KeptNodesSweep(leading)
         self.cluster.add(NODES, node("n1"))
         self.cluster.hold = lambda _: None
 
