@@ -411,7 +411,10 @@ def test_a_release_without_an_answer_is_known_by_what_is_seen_or_taken_back(*, i
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
     ("ending", "step"),
-    [("continued", 3), ("aborted", 3), ("deleted", 3), pytest.param("continued", 1, marks=pytest.mark.deep)],
+    [
+        *(("continued", 7), ("aborted", 7), ("deleted", 7)),
+        *(pytest.param(ending, 1, marks=pytest.mark.deep) for ending in ("continued", "aborted", "deleted")),
+    ],
 )
 def test_the_next_run_ends_what_a_killed_one_let_go(ending: str, step: int) -> None:
     """Killed before every so many of its calls; the plan goes on, or was aborted, or deleted meanwhile."""

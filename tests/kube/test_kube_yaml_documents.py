@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth_kube import yaml_documents
@@ -48,6 +48,7 @@ def test_aliases_within_bounds_are_taken() -> None:
     assert load_documents(text) == (first, "second", None)
 
 
+@settings(max_examples=30)
 @given(
     st.recursive(
         st.text() | st.integers() | st.booleans() | st.none(),

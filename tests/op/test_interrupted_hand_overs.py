@@ -109,26 +109,34 @@ def require_kept(simulation: HandoverSimulation, case: str) -> None:
     assert simulation.pod("hungry").spec.node_name == "", case
 
 
-def require_kept_after_each_write(interrupt: Callable[[HandoverSimulation], None]) -> None:
+def require_kept_after_each_write(interrupt: Callable[[HandoverSimulation], None], *, late: str) -> None:
+    """Interrupt after each write, with Nodes or Pods seen late: in turns, or each after every write."""
     for at in range(1, WRITES + 1):
-        for view in (NODES, PODS):
+        for view in (NODES, PODS) if late == "each" else ((NODES, PODS)[at % 2],):
             simulation = HandoverSimulation(late_view=view)
             play_interrupted(simulation, at, interrupt)
             require_kept(simulation, f"after write {at}, {view.plural} seen late")
 
 
+LATE: Final = pytest.mark.parametrize("late", ["in turns", pytest.param("each", marks=pytest.mark.deep)])
+
+
+@LATE
 @pytest.mark.parametrize("seconds", LENGTHS + MORE_LENGTHS)
 @pytest.mark.parametrize("away", OUTAGES.values(), ids=OUTAGES.keys())
 def test_the_place_goes_to_its_owner_though_after_any_write_of_the_operator(
-    away: frozenset[Actor], seconds: float
+    away: frozenset[Actor], seconds: float, late: str
 ) -> None:
-    require_kept_after_each_write(lambda simulation: simulation.interrupt(away, seconds))
+    require_kept_after_each_write(lambda simulation: simulation.interrupt(away, seconds), late=late)
 
 
+@LATE
 @pytest.mark.parametrize("seconds", LENGTHS + MORE_LENGTHS)
-def test_the_place_goes_to_its_owner_though_the_operator_is_killed_after_any_of_its_writes(seconds: float) -> None:
+def test_the_place_goes_to_its_owner_though_the_operator_is_killed_after_any_of_its_writes(
+    seconds: float, late: str
+) -> None:
     def kill(simulation: HandoverSimulation) -> None:
         simulation.interrupt(frozenset({Actor.OPERATOR}), seconds)
         raise KilledError
 
-    require_kept_after_each_write(kill)
+    require_kept_after_each_write(kill, late=late)

@@ -172,7 +172,13 @@ def full_of_shares(nodes: int, seed: int) -> Snapshot:
     return Snapshot(nodes=small(*left, cpu="64", gpu=16), pods=tuple(pods))
 
 
-@pytest.mark.parametrize(("seed", "at_minimum"), [(0, "0.076"), (1, "0.218"), (3, "0.352")])
+@pytest.mark.parametrize(
+    ("seed", "at_minimum"),
+    [
+        (0, "0.076"),
+        *(pytest.param(seed, share, marks=pytest.mark.deep) for seed, share in ((1, "0.218"), (3, "0.352"))),
+    ],
+)
 def test_a_minimum_is_left_by_moves_that_raise_the_measure_for_a_while(seed: int, at_minimum: str) -> None:
     snapshot = full_of_shares(6, seed)
 

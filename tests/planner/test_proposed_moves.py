@@ -19,8 +19,8 @@ from builders import NOON, bare_pod, container, disruption_budget, node, owner, 
 from planner.clusters import ZONE, apart, selector, term
 from planner.proposed_moves import ProposedNode, ProposedPod, Rules, Triplet, proposed_moves
 from planner_settings import planner_settings, plugin_set
+from properties import MANY
 
-CLUSTERS = 1_000
 GPU = "example.com/gpu"
 TAINT = Taint(key="dedicated", value="batch", effect="NoSchedule")
 APPS = ("web", "db", "cache")
@@ -186,9 +186,10 @@ def known_namespaces(scene: Scene) -> Scene:
     return scene if scene.excluded in there else replace(scene, excluded="")
 
 
-def test_threshold_moves_exactly_what_the_proposal_moves_in_its_order() -> None:
+@pytest.mark.parametrize("clusters", [250, pytest.param(1_000, marks=MANY)])
+def test_threshold_moves_exactly_what_the_proposal_moves_in_its_order(clusters: int) -> None:
     moved, several = 0, 0
-    for seed in range(CLUSTERS):
+    for seed in range(clusters):
         scene = known_namespaces(random_scene(random.Random(seed)))  # noqa: S311 - makes clusters
         if not any(one.allocatable[scene.rules.resource] for one in scene.nodes):
             continue
@@ -197,8 +198,8 @@ def test_threshold_moves_exactly_what_the_proposal_moves_in_its_order() -> None:
         assert moves_of(snapshot_of(scene), settings_of(scene)) == want, f"seed {seed}"
         moved += bool(want)
         several += partly_emptied(scene, want)
-    assert moved > CLUSTERS // 4, "too few of the clusters have anything to move"
-    assert several > CLUSTERS // 10, "too few of the clusters have a node that keeps some of its pods"
+    assert moved > clusters // 4, "too few of the clusters have anything to move"
+    assert several > clusters // 10, "too few of the clusters have a node that keeps some of its pods"
 
 
 def partly_emptied(scene: Scene, moves: list[Triplet]) -> bool:

@@ -81,7 +81,7 @@ def test_with_many_kinds_the_most_is_asked_for_first() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2))])
 def test_with_the_solver_no_less_is_freed_and_every_step_fits(name: str, seed: int) -> None:
     snapshot = family(name, 10, seed)
     searched, made = quality_of(plan(snapshot, consolidating(exact=False))), plan(snapshot, consolidating())

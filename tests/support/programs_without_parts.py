@@ -39,7 +39,7 @@ class Program:
         """Copy the tree, delete a capability and its tests, and take its lines out of the registry."""
         own = self.package.parts[0]
         for folder in (Path(own), self.tests):
-            shutil.copytree(ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / folder, to / folder)  # with what is compiled, which is as old as its source
         for entry in (ROOT / "tests").iterdir():
             if entry.name not in {self.tests.name, "__pycache__"}:
                 (to / "tests" / entry.name).symlink_to(entry)

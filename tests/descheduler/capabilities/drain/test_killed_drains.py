@@ -30,7 +30,7 @@ from planner_settings import with_settings
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("method", MoveMethod)
 def test_a_killed_drain_goes_on_with_siblings_one_at_a_time(method: MoveMethod) -> None:
-    """Killed before every fifth of its calls; the next goes on from the places that are held."""
+    """Killed before every eighth of its calls; the next goes on from the places that are held."""
     plugin = NodeDrain(nodes=frozenset({"low-1", "low-2"}))
     planner = with_settings(PLANNER, waves=WaveLimits(per_controller=1, per_wave=200))
     planner = on_demand_settings(planner, plugin)
@@ -41,7 +41,7 @@ def test_a_killed_drain_goes_on_with_siblings_one_at_a_time(method: MoveMethod) 
         return Cycle(context, settings, planner).run()
 
     calls_to_live = 0
-    for calls_to_live in itertools.count(step=5):
+    for calls_to_live in itertools.count(step=8):
         world = Surging()
         for name in ("low-1", "low-2"):
             world.cluster.merge_patch(NODES, name, {"spec": {"unschedulable": True}})

@@ -296,9 +296,10 @@ def test_the_last_look_before_an_eviction_keeps_the_pod(change: str, words: str)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_the_next_run_ends_what_a_killed_one_began() -> None:
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.deep)])
+def test_the_next_run_ends_what_a_killed_one_began(step: int) -> None:
     calls_to_live = 0
-    for calls_to_live in itertools.count():
+    for calls_to_live in itertools.count(step=step):
         cluster = lent_cluster(usual_cpu="3")
         process = MortalProcess(cluster, calls_to_live)
         if not is_killed(process, partial(run, process, process)):
