@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.reservations import ObjectReference, Reservation, SlotState
-from berth_operator.reservation.throttle import FairSharing, has_share
+from berth_operator.reservation.fair_sharing import FairSharing, has_share
 from handover_builders import place, slot
 
 HOUR = 3600.0

@@ -82,8 +82,8 @@ def test_larger_tasks_choose_first() -> None:
 
 
 BUDGETS = {
-    "none is left of the namespace": (FenceBudget(most_of_namespace=0), {}, "its namespace may fence 0 nodes"),
-    "none is left of the cluster": (FenceBudget(most_of_all=0), {}, "0 nodes may be fenced in the cluster"),
+    "none is left of the namespace": (FenceBudget(namespace_limit=0), {}, "its namespace may fence 0 nodes"),
+    "none is left of the cluster": (FenceBudget(cluster_limit=0), {}, "0 nodes may be fenced in the cluster"),
     "a node that is fenced already costs nothing": (
         FenceBudget(frozenset({"b"}), frozenset({"b"}), 1, 1),
         {ONE: "b"},
@@ -104,7 +104,7 @@ def test_slots_that_wait_go_to_nodes_that_may_be_fenced(
 
 
 def test_what_is_free_now_needs_no_fence() -> None:
-    assert choose(node("free"), budget=FenceBudget(most_of_all=0)).nodes == {ONE: "free"}
+    assert choose(node("free"), budget=FenceBudget(cluster_limit=0)).nodes == {ONE: "free"}
 
 
 SCORES = {

@@ -270,10 +270,10 @@ def test_no_more_slots_of_a_namespace_change_hands_at_once_than_are_left_for_oth
         cache.put_owner(owner_pod(name, given=note(node=node), started=started, node=node if started else ""))
     waiting = tuple(AssignSlot(owner_pod(f"next-{index}"), note(index)) for index in range(3))
     before = len(queue)
-    assert engine._reservations._what_is_due(Key(KeyKind.RESERVATION, "another"), place(), waiting) == waiting[:1]
+    assert engine._reservations._due_actions(Key(KeyKind.RESERVATION, "another"), place(), waiting) == waiting[:1]
     assert len(queue) == before + 1  # the others are looked at again
     elsewhere = place(namespace="elsewhere")
-    assert engine._reservations._what_is_due(Key(KeyKind.RESERVATION, "its"), elsewhere, waiting) == waiting[:2]
+    assert engine._reservations._due_actions(Key(KeyKind.RESERVATION, "its"), elsewhere, waiting) == waiting[:2]
 
 
 SEVERAL_UNDER_WAY = {
@@ -296,7 +296,7 @@ def test_each_slot_of_a_pod_that_takes_several_counts(further: tuple[int, ...], 
     waiting = tuple(AssignSlot(owner_pod(f"next-{index}"), note(index)) for index in range(3))
     elsewhere = place(namespace="elsewhere")
     key = Key(KeyKind.RESERVATION, "its")
-    assert engine._reservations._what_is_due(key, elsewhere, waiting) == waiting[:want]
+    assert engine._reservations._due_actions(key, elsewhere, waiting) == waiting[:want]
 
 
 def test_a_pod_that_takes_several_slots_begins_while_any_are_left_and_leaves_fewer() -> None:
@@ -305,9 +305,9 @@ def test_a_pod_that_takes_several_slots_begins_while_any_are_left_and_leaves_few
     huge = AssignSlot(owner_pod("huge"), replace(note(20), further=tuple(range(21, 60))))
     small = AssignSlot(owner_pod("small"), note(10))
     key = Key(KeyKind.RESERVATION, "its")
-    assert engine._reservations._what_is_due(key, place(), (large, small)) == (large,)
-    assert engine._reservations._what_is_due(key, place(), (small, large, small)) == (small, large)
-    assert engine._reservations._what_is_due(key, place(), (huge, large)) == (huge,), "it would never have its turn"
+    assert engine._reservations._due_actions(key, place(), (large, small)) == (large,)
+    assert engine._reservations._due_actions(key, place(), (small, large, small)) == (small, large)
+    assert engine._reservations._due_actions(key, place(), (huge, large)) == (huge,), "it would never have its turn"
 
 
 def test_an_owner_that_has_to_wait_for_long_is_not_kept_back_meanwhile() -> None:
@@ -315,9 +315,9 @@ def test_an_owner_that_has_to_wait_for_long_is_not_kept_back_meanwhile() -> None
     gated, waiting = AssignSlot(owner_pod("gated"), note()), AssignSlot(owner_pod("waiting", gates=()), note())
     key = Key(KeyKind.RESERVATION, PLACE_UID)
     engine._reservations._fair_sharing.delay = lambda *_: 59.0  # type: ignore[method-assign]
-    assert engine._reservations._what_is_due(key, place(), (gated, waiting)) == ()
+    assert engine._reservations._due_actions(key, place(), (gated, waiting)) == ()
     engine._reservations._fair_sharing.delay = lambda *_: 61.0  # type: ignore[method-assign]
-    assert engine._reservations._what_is_due(key, place(), (gated, waiting)) == (Release(gated.pod),)
+    assert engine._reservations._due_actions(key, place(), (gated, waiting)) == (Release(gated.pod),)
 
 
 def test_what_a_status_claims_is_held_against_the_placeholders_until_it_is_known_to_be_ours() -> None:

@@ -12,8 +12,8 @@ from berth_kube.resources import NODES, PODS
 from berth_operator.reservation.act.fences import FenceManager
 from berth_operator.reservation.act.guards import NodeGuard
 from berth_operator.reservation.decide import decide
+from berth_operator.reservation.fair_sharing import FairSharing
 from berth_operator.reservation.store.nodes import GuardableNode
-from berth_operator.reservation.throttle import FairSharing
 from berth_operator.settings import HandoverSettings, OperatorSettings
 from builders import NOON
 from handover_builders import DEADLINE, PROVEN, at_version, decide_now, note, observe, owner_pod, place, slot, told

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from berth_operator.capabilities.zones.act import PreemptablePods, Zones
+from berth_operator.capabilities.zones.act import Zones
+from berth_operator.capabilities.zones.preemptable_pods import PreemptablePods
 from operator_harness import OperatorHarness, build_harness
 
 

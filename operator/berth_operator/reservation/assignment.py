@@ -10,15 +10,13 @@ _PARTS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A slot given to a pod, or several of one task on one node.
-
-    Until `deadline` (unix seconds) others leave pod and node alone.
-    """
+    """One slot given to a pod, or several slots of one task on one node."""
 
     task: str
     index: int
     node: str
     deadline: int
+    """Unix seconds until which all others leave pod and node alone."""
     further: tuple[int, ...] = ()
     """The indices of the other slots."""
 

@@ -50,10 +50,7 @@ _Why = tuple[str, str]
 def compute_conditions(
     seen: Observation, state: ReservationState, *, is_available: bool, now: datetime
 ) -> tuple[Condition, ...]:
-    """Return the conditions in a fixed order.
-
-    An unchanged status keeps its time.
-    """
+    """Return the conditions in a fixed order; those with an unchanged status keep their time."""
     why = (state.reason, state.message)
     verdicts: tuple[tuple[ConditionType, bool, _Why], ...] = (
         (ConditionType.AVAILABLE, is_available, why),
@@ -76,10 +73,7 @@ def warn_of_endless_hold(reservation: Reservation) -> str:
 
 
 def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Why]:
-    """Return whether the path is proven.
-
-    The proof of an earlier process counts, too.
-    """
+    """Return whether the path is proven, by this process or an earlier one."""
     if state.phase.terminal:
         return False, (ConditionReason.OVER, "the Reservation is over; no pod is gated for it any more")
     if state.reason == ReservationReason.NODE_CLOSED:

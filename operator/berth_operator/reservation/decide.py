@@ -61,6 +61,8 @@ class Decision:
 
 def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
     """Return the status and the actions for one Reservation."""
+    # Slots, then the status of all, then the actions: a status never depends on what is done about it, so an operator
+    # that ends between writing and acting leaves nothing that the next one would read as done.
     seen = seen.with_lost_nodes(settings.node_lost_seconds)
     views = view_slots(seen, settings.handover)
     if is_over(seen.reservation, now):
@@ -107,6 +109,8 @@ def _patience_seconds(seen: Observation, settings: OperatorSettings) -> float:
 def _advance(seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings) -> list[Action]:
     """Return the actions that a live Reservation needs."""
     if _needs_validation(seen, views):
+        # A dry run comes before the first placeholder: one that is refused later would hold part of the capacity of a
+        # Reservation that can never be complete. Owners that came early are let go meanwhile.
         return [*release_unassigned(seen, views), Validate()]
     actions: list[Action] = []
     if choice_left(seen, views) == 0:
@@ -164,10 +168,7 @@ def _finalize(
 
 
 def _probe_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
-    """Return the seconds until the next probe, None if none is needed.
-
-    A failed probe is repeated with growing delays.
-    """
+    """Return the seconds until the next probe, more after each failure; None if none is needed."""
     is_held = any(view.slot.state is SlotState.HELD for view in views)
     if seen.probe is None:
         return 0.0 if is_held else None

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from berth_core import (
     InputError,
@@ -28,10 +29,9 @@ def may_own(reservation: Reservation, pod: Pod) -> bool:
 
 
 def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> ReservationTask | None:
-    """Return the smallest task whose slot the pod may take.
+    """Return the task with the smallest requests whose slot the pod may take: larger slots are left to larger pods.
 
-    Its requests are the smallest. `free` counts the free slots by task name. Taking the smallest leaves the larger
-    slots to larger pods.
+    `free` counts the free slots by task name.
     """
     if not may_own(reservation, pod):
         return None
@@ -50,7 +50,7 @@ class SlotChoice:
 
 
 class FreeSlots:
-    """The free slots of one Reservation by task and node, of which pods take theirs one after the other."""
+    """The free slots of one Reservation by task and node, which pods take one after the other."""
 
     def __init__(self, slots: Iterable[Slot]) -> None:
         self._by_place = Counter((slot.task, slot.node) for slot in slots)
@@ -115,10 +115,10 @@ def _slots_needed(reservation: Reservation, task: ReservationTask, pod: Pod) -> 
 
 
 def why_not_fitting(reservation: Reservation, pod: Pod, held: Collection[Slot]) -> str:
-    """Return why an owner's pod fits no task with a slot in `held`.
+    """Return how an owner's pod differs from the task in `held` that is closest to it.
 
-    The text is on the closest task. "" if it fits one, or if the Reservation is not for the pod or holds nothing.
-    Raises `InputError` for a bad quantity.
+    "" if it fits a task, or if the Reservation is not for the pod or holds nothing. Raises `InputError` for a bad
+    quantity.
     """
     if not held or not may_own(reservation, pod):
         return ""
@@ -126,28 +126,25 @@ def why_not_fitting(reservation: Reservation, pod: Pod, held: Collection[Slot]) 
     tasks = [task for task in reservation.spec.tasks if task.name in names]
     if not tasks or any(_fits(reservation, task, pod) for task in tasks):
         return ""
-    needed = [(number, task) for task in tasks if (number := _slots_needed(reservation, task, pod))]
+    needed = [(task, number) for task in tasks if (number := _slots_needed(reservation, task, pod))]
     if needed:
-        return "" if FreeSlots(held).choose(reservation, pod) else _too_few_together(held, *min(needed, key=_number))
+        fewest = min(needed, key=itemgetter(1))
+        return "" if FreeSlots(held).choose(reservation, pod) else _too_few_together(held, *fewest)
     scheduler = reservation.spec.scheduler_name
     refusals = [(task, template_differences(task.template, pod, scheduler_name=scheduler)) for task in tasks]
     closest, differences = min(refusals, key=lambda refusal: len(refusal[1]))
     return f"{', '.join(differences)} (task {closest.name})"
 
 
-def _number(needed: tuple[int, ReservationTask]) -> int:
-    return needed[0]
-
-
-def _too_few_together(held: Iterable[Slot], needed: int, task: ReservationTask) -> str:
+def _too_few_together(held: Iterable[Slot], task: ReservationTask, needed: int) -> str:
     by_node = Counter(slot.node for slot in held if slot.task == task.name)
     return f"it needs {needed} slots of one node, and no node has more than {max(by_node.values())} (task {task.name})"
 
 
 def why_not_owner(reservation: Reservation, pod: Pod, held: Collection[Slot]) -> str:
-    """Return why a pod is none of an owner's whose entry has the name of its controller; "" if none has.
+    """Return why a pod is not an owner although an entry names its controller; "" if it is one, or no entry does.
 
-    That is so for a controller that was made again under its name: the entry has the uid of the one before.
+    The entry has the uid of an earlier object, and the controller was created again under the same name.
     """
     controller = pod.controller
     if not held or controller is None or pod.metadata.namespace != reservation.metadata.namespace:
@@ -165,13 +162,12 @@ def slots_by_key(reservation: Reservation) -> dict[tuple[str, int], Slot]:
 
 
 def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[str, int], Slot]) -> Assignment | None:
-    """Return the slots that a pod's note names.
+    """Return the slots that a pod's note names, None for a note that cannot be trusted.
 
-    None for a forged note. Anyone who may create pods may write any note: it counts only on a pod that could be given
-    those slots, and only for the node that the status names (`slots`, from `slots_by_key`). On a pod without a node it
-    does not count for slots whose hand-over is over, unless that was the pod's own and of all of them: the others
-    would be freed for a pod that is let go.
+    `slots` has the status's slots by (task, index), as `slots_by_key` returns them.
     """
+    # Anyone who may create pods may write any note, so it counts only on a pod that could be given those slots, and
+    # only for the node that the status names.
     assignment = Assignment.from_pod(pod)
     if assignment is None or not may_own(reservation, pod):
         return None
@@ -181,13 +177,14 @@ def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[
         return None
     noted = [slots.get(key) for key in assignment.slots]
     if not pod.spec.node_name and any(map(_is_ended, noted)) and not all(_is_ended(slot, of=pod) for slot in noted):
+        # Some hand-overs of the note are over, and not all for this pod: it is let go, and must free no other slot.
         return None
     nodes = {slot.node if slot is not None else "" for slot in noted}
     return assignment if nodes <= {assignment.node, pod.spec.node_name} - {""} else None
 
 
 def _is_ended(slot: Slot | None, *, of: Pod | None = None) -> bool:
-    """Return whether the hand-over of a slot is over, `of` a pod or of any."""
+    """Return whether the hand-over of a slot to the pod `of`, by default to any pod, is over."""
     if slot is None or slot.state not in {SlotState.TAKEN, SlotState.LOST}:
         return False
     return of is None or (slot.owner is not None and slot.owner.uid == of.metadata.uid)
@@ -201,10 +198,7 @@ def _fits_slots(reservation: Reservation, task: ReservationTask, pod: Pod, assig
 
 
 def _fits(reservation: Reservation, task: ReservationTask, pod: Pod) -> bool:
-    """Return whether a pod may take a slot of a task.
-
-    Unreadable requests fit no task.
-    """
+    """Return whether a pod may take a slot of a task; one with unreadable requests may take none."""
     try:
         return template_matches(task.template, pod, scheduler_name=reservation.spec.scheduler_name)
     except InputError:

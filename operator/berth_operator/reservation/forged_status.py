@@ -1,8 +1,7 @@
-"""Claims of a status that running placeholders disprove.
+"""Claims of a status, of taken or lost slots or of an end, that running placeholders disprove.
 
-They say that slots are taken or lost, or that all is over. While this process leads it trusts only its own statuses
-(`store.own_statuses`); this covers what it finds when it begins to lead. Claims that nothing disproves are accepted: a
-slot without a placeholder, an end before all was held.
+While this process leads it trusts only its own statuses (`store.own_statuses`); this covers those that it finds when it
+begins to lead. A claim that no placeholder disproves is accepted: a slot without one, an end before all was held.
 """
 
 from collections.abc import Callable
@@ -18,10 +17,10 @@ from berth_operator.reservation.slots import SlotView, is_closed, view_slots
 from berth_operator.reservation.validation import refuse
 from berth_operator.settings import HandoverSettings
 
-_PAST: Final = frozenset({SlotState.TAKEN, SlotState.LOST})
+_ENDED: Final = frozenset({SlotState.TAKEN, SlotState.LOST})
 
-_BEFORE_ITS_PLACEHOLDER: Final = ReservationReason.HANDOVER_TIMEOUT
-"""The only loss after which the placeholder may still run: nothing disproves it."""
+_LOSS_BESIDE_PLACEHOLDER: Final = ReservationReason.HANDOVER_TIMEOUT
+"""The only loss after which the placeholder may still run, so that nothing disproves it."""
 
 
 def without_forged_claims(
@@ -34,8 +33,8 @@ def without_forged_claims(
     """
     if seen.reservation.phase is ReservationPhase.FAILED:
         return _without_end(seen, now, handover, is_there)
-    past_slots = (slot for slot in seen.reservation.status.slots if slot.state in _PAST)
-    doubted_slots = [slot for slot in past_slots if slot.reason != _BEFORE_ITS_PLACEHOLDER]
+    ended_slots = (slot for slot in seen.reservation.status.slots if slot.state in _ENDED)
+    doubted_slots = [slot for slot in ended_slots if slot.reason != _LOSS_BESIDE_PLACEHOLDER]
     if not doubted_slots:
         return seen
     running_pods = {view.key: _running(view) for view in view_slots(_forget_all(seen), handover)}
@@ -54,7 +53,7 @@ def _without_end(
     bare = _forget_all(seen)
     if (
         has_reason
-        or (state is not None and state.reason == _BEFORE_ITS_PLACEHOLDER)
+        or (state is not None and state.reason == _LOSS_BESIDE_PLACEHOLDER)
         or is_expired(bare.reservation, now)
     ):
         return seen
@@ -63,10 +62,7 @@ def _without_end(
 
 
 def _running(view: SlotView) -> Pod | None:
-    """Return the placeholder that runs for a slot.
-
-    Its node may be closed.
-    """
+    """Return the placeholder that runs for a slot, even on a node that is closed to its owner."""
     return view.placeholder if view.slot.state is SlotState.HELD or is_closed(view) else None
 
 
@@ -76,10 +72,7 @@ def _forget_all(seen: Observation) -> Observation:
 
 
 def _forget(seen: Observation, denied: list[Slot]) -> Observation:
-    """Return the observation without the status of these slots.
-
-    Any end that followed is dropped, too.
-    """
+    """Return the observation without the status of these slots, and without an end that followed from it."""
     status = seen.reservation.status
     slots_left = tuple(slot for slot in status.slots if slot not in denied)
     state = None if seen.reservation.phase.terminal else status.state

@@ -109,13 +109,11 @@ class HandoverStage(Enum):
 
 
 def stage_of(pod: Pod, placeholders: Collection[Pod]) -> HandoverStage:
-    """Return the stage of a pod, given the placeholders that are left of its slots.
-
-    One that takes several goes on once all have ended: until then nothing of its place is free to any pod.
-    """
+    """Return the stage of a pod, given the placeholders that are left of its slots."""
     if pod.spec.node_name:
         return HandoverStage.RUNNING if has_started(pod) else HandoverStage.BOUND
     if placeholders:
+        # A pod that takes several slots goes on once all have ended: until then no pod could use any part of its place.
         are_ending = all(placeholder.is_terminating for placeholder in placeholders)
         return HandoverStage.ENDING if are_ending else HandoverStage.HELD
     if holds_our_gate(pod):
@@ -214,8 +212,8 @@ def _has_timed_out(
 
 
 def _settling_seconds(guard: Guard | None, settings: HandoverSettings) -> float:
-    # A fence is an object that schedulers see before the end of the placeholder, as both are pods: they come through
-    # one watch, in order. The taint comes through the watch of nodes, which has no order with that of pods.
+    # Schedulers see a fence before the end of the placeholder, as both are pods: they come through one watch, in order.
+    # The taint comes through the watch of nodes, which has no order with that of pods (kubernetes/kubernetes#87083).
     if guard is None or guard.is_fenced:
         return 0.0
     return settings.unfenced_settle_seconds - guard.age_seconds
@@ -244,7 +242,7 @@ def next_steps(handover: Handover, now: datetime, settings: HandoverSettings) ->
             # In this order: a scheduler may try the pod the moment its last gate is gone (KEP-3521).
             return [Nominate(pod, node), Ungate(pod)]
         case HandoverStage.UNTRIED | HandoverStage.TRIED if handover.is_guarded and SCHEDULER.steered_to(pod) != node:
-            # A scheduler that tries a pod and finds no place takes its nomination off.
+            # kube-scheduler clears the nomination of a pod for which it finds no place (KEP-5278).
             return [Nominate(pod, node)]
         case (
             HandoverStage.HELD

@@ -55,16 +55,18 @@ _NOBODY_UID: Final = 65535
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 FENCE_PRIORITY: Final = _HIGHEST_USER_PRIORITY
 """Pods of user priority cannot preempt a fence; system pods can, as they must get in."""
-_NOT_OF_A_PLACEHOLDER: Final = frozenset(
+_DROPPED_SPEC_FIELDS: Final = frozenset(
     {
         *("serviceAccountName", "serviceAccount", "imagePullSecrets", "volumes", "ephemeralContainers", "hostAliases"),
         *("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers", "nodeName", "os"),
         *("priority", "preemptionPolicy"),
     }
 )
-"""The last two follow from the class."""
-_OF_NO_USE: Final = frozenset(("creationTimestamp", "finalizers", "generateName", "ownerReferences", "resourceVersion"))
-"""In a template's metadata; programs write it into templates."""
+"""Fields of a template that a placeholder lacks; `priority` and `preemptionPolicy` follow from its class."""
+_DROPPED_METADATA: Final = frozenset(
+    ("creationTimestamp", "finalizers", "generateName", "ownerReferences", "resourceVersion")
+)
+"""Fields that programs write into a template's metadata, and that no new pod has."""
 _PIN_BYTES: Final = 250
 """Bytes of a node term besides the node's name, including the exclusion of the control plane."""
 _MISSING_VOLUME: Final = "missing"
@@ -102,10 +104,9 @@ def build_placeholder(
 ) -> Body:
     """Return the pod that holds one slot, once the chosen `node` has room if one is given.
 
-    Of the template it has the requests and constraints only. The kubelet ends it after `deadline_seconds`, None for
-    never. It carries none of the owner's labels, so that no Service, ReplicaSet or disruption budget selects it. It
-    goes to no node that is labelled as one of the control plane, nor to `excluded_nodes`; with None it may go to any of
-    them. `labels` and `annotations` are what rules add.
+    It has the template's requests and constraints, and nothing else of it. The kubelet ends it after
+    `deadline_seconds`, None for never. It goes neither to nodes that are labelled as control plane nor to
+    `excluded_nodes`; with None it may go to all of them. Rules add `labels` and `annotations`.
     """
     meta = reservation.metadata
     body: Body = {
@@ -114,6 +115,8 @@ def build_placeholder(
         "metadata": {
             "name": placeholder_name(meta.name, meta.uid, task.name, index),
             "namespace": settings.namespace,
+            # None of the owner's labels: a Service would send it requests, a ReplicaSet adopt it, and a disruption
+            # budget count it.
             "labels": {
                 PLACEHOLDER_LABEL: "true",
                 RESERVATION_LABEL: meta.uid,
@@ -135,6 +138,7 @@ def build_placeholder(
         },
     }
     if deadline_seconds is not None:
+        # The API server refuses values below 1.
         body["spec"]["activeDeadlineSeconds"] = max(1, deadline_seconds)
     return body
 
@@ -155,15 +159,13 @@ def build_successor(body: Body, reservation: Reservation, assignment: Assignment
 
 
 def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSettings) -> Body:
-    """Return the pod whose anti-affinity keeps others off a node during a hand-over.
+    """Return the pod whose anti-affinity keeps others off a node during a hand-over, whatever they tolerate.
 
-    Their tolerations make no difference. Pods with a slot and pods of DaemonSets may enter; pods that are on the node
-    already stay.
-
-    Schedulers go by a pod that is bound, whether it runs or not. So it mounts what does not exist: a kubelet that waits
-    for that makes no sandbox and starts no container, which would delay those of the owner.
+    Pods with a slot and pods of DaemonSets may enter; pods that are on the node already stay.
     """
     body = build_fence_against(node, name, {}, _WITHOUT_SLOT, seconds=seconds, settings=settings)
+    # Schedulers count a pod that is bound, whether it runs or not. So this one mounts what does not exist: a kubelet
+    # that waits for a volume creates no sandbox and starts no container, which would delay those of the owner.
     body["spec"]["volumes"] = [{"name": _MISSING_VOLUME, "configMap": {"name": FENCE_CONFIG_MAP}}]
     (container,) = body["spec"]["containers"]
     container["volumeMounts"] = [{"name": _MISSING_VOLUME, "mountPath": f"/{_MISSING_VOLUME}"}]
@@ -205,12 +207,9 @@ def build_fence_against(
     seconds: int,
     settings: PlaceholderSettings,
 ) -> Body:
-    """Return a fence against the pods that the selector `kept_off` matches.
-
-    It has one anti-affinity term: kube-scheduler tries a pod again after the deletion of one that kept it off only if
-    the pod matches all of its terms. It is bound from the start, so that no scheduler has to place it; it requests an
-    explicit zero, so that no LimitRange sets a default.
-    """
+    """Return a fence against the pods that the selector `kept_off` matches."""
+    # One anti-affinity term only: kube-scheduler tries a pod again after the deletion of another only if that matches
+    # all terms (`isSchedulableAfterPodChange` of its plugin InterPodAffinity).
     term = on_same_node(kept_off) | {"namespaceSelector": {}}
     return {
         "apiVersion": "v1",
@@ -220,8 +219,10 @@ def build_fence_against(
             "namespace": settings.namespace,
             "labels": {FENCE_LABEL: "true", MANAGED_LABEL: MANAGED_BY_OPERATOR, **labels},
         },
+        # An explicit zero, for a LimitRange sets its defaults only where nothing is requested.
         "spec": _idle_spec("fence", {"cpu": "0", "memory": "0"}, settings)
         | {
+            # Bound from the start: no scheduler looks at such a pod (kubernetes/kubernetes#61695).
             "nodeName": node,
             "activeDeadlineSeconds": max(1, seconds),
             **_priority_fields(FENCE_PRIORITY),
@@ -248,6 +249,8 @@ def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSett
     """
     stated = dict.fromkeys(_ALWAYS_STATED, "0") | dict(requests)
     return {
+        # The shortest: with 0 the API server would delete the pod while its container may still run
+        # (`CheckGracefulDelete` in `pkg/registry/core/pod/strategy.go`).
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -311,11 +314,12 @@ def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
 
 
 def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
-    """Return the template's required node terms, each tied to each allowed node.
+    """Return the template's required node terms, which are ORed, each tied to each allowed node.
 
-    Terms are ORed. An empty term allows no node, but tied to a node it would allow that one, so it is left out.
     `validation.refuse` bounds the product.
     """
+    # The API server allows one name per field selector, so several nodes take several terms. An empty term allows no
+    # node, but tied to a node it would allow that one: it is left out.
     terms = [msgspec.to_builtins(term) for term in required_terms(spec)]
     pins = [{"key": "metadata.name", "operator": "In", "values": [node_name]} for node_name in node_names]
     bases: list[Body] = [term for term in terms if term] if terms else [{}]
@@ -363,7 +367,8 @@ def build_priority_class(value: int) -> Body:
 
 
 def _priority_fields(value: int) -> Body:
-    """Return the class of a value with what it must mean: the API server refuses the pod where it means another."""
+    # All three, so that admission refuses the pod if the class of this name means something else
+    # (`plugin/pkg/admission/priority/admission.go`).
     return {"priorityClassName": priority_class_name(value), "priority": value, "preemptionPolicy": "Never"}
 
 
@@ -373,13 +378,14 @@ def placeholder_priority(owner_priority: int) -> int:
 
 
 ANY_REGISTRATION: Final = "any"
-"""Of a probe to which it does not matter how recent the webhook's registration is."""
+"""The digest of probes that may come back by any version of the webhook's registration."""
 
 
 def build_probe(reservation: Reservation, registration: str, settings: PlaceholderSettings) -> Body:
     """Return the dry-run pod that probes the hand-over path of a Reservation.
 
-    An API server sends it to the webhook only by the registration of this digest, or by any.
+    Only an API server that uses the registration with this digest sends it to the webhook; `ANY_REGISTRATION` stands
+    for all.
     """
     return {
         "apiVersion": "v1",
@@ -411,10 +417,10 @@ def build_probe(reservation: Reservation, registration: str, settings: Placehold
 def build_validation_pod(
     reservation_uid: str, task_name: str, raw_template: Mapping[str, Any], settings: PlaceholderSettings
 ) -> Body:
-    """Return a dry-run pod of a task's raw template.
+    """Return a dry-run pod of a task's raw template in the operator's own namespace.
 
-    Its namespace is the operator's own. It omits what only that namespace would refuse (service account, priority
-    class), and keeps what no pod has, for the API server to name it.
+    It omits what only that namespace would refuse (service account, priority class), and keeps unknown fields, for the
+    API server to name them.
     """
     spec = dict(raw_template.get("spec") or {})
     for foreign in ("serviceAccountName", "serviceAccount", "priorityClassName", "priority", "preemptionPolicy"):
@@ -430,7 +436,7 @@ def build_validation_pod(
     return {key: value for key, value in raw_template.items() if key not in {"metadata", "status"}} | {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {key: value for key, value in metadata.items() if key not in _OF_NO_USE}
+        "metadata": {key: value for key, value in metadata.items() if key not in _DROPPED_METADATA}
         | {
             "name": f"{probe_name(reservation_uid)}-{task_name}"[:63].rstrip("-"),
             "namespace": settings.namespace,
@@ -454,13 +460,13 @@ def _with_limits(raw: Any) -> Any:  # noqa: ANN401 - a container as written, wha
 
 
 def build_admission_pod(reservation: Reservation, task: ReservationTask, raw_template: Mapping[str, Any]) -> Body:
-    """Return the dry-run pod that asks admission in the Reservation's namespace.
+    """Return the dry-run pod that asks admission in the Reservation's namespace about a task's placeholders.
 
-    It is the task's pod, without what a placeholder lacks and admission may refuse: account, volumes, the node's
-    network and processes, privileges. It has a placeholder's restricted security instead.
+    It is the task's pod with a placeholder's restricted security, and without what a placeholder lacks and admission
+    may refuse: account, volumes, the node's network and processes, privileges.
     """
     raw = raw_template.get("spec") or {}
-    spec = {key: value for key, value in raw.items() if key not in _NOT_OF_A_PLACEHOLDER}
+    spec = {key: value for key, value in raw.items() if key not in _DROPPED_SPEC_FIELDS}
     spec |= {
         "schedulerName": scheduler_of(reservation, task.template.spec),
         "automountServiceAccountToken": False,
@@ -501,9 +507,9 @@ def handover_toleration() -> Body:
 def room_tolerations(reservation: Reservation, nodes: Iterable[str]) -> list[Body]:
     """Return the tolerations of the taints by which the plan reserves nodes.
 
-    They grant nothing new: the author of a pod may write any toleration, and only users who may taint nodes set the
-    taints. Each is for one node of this plan, because the plan's pods must not take one another's room.
+    Each is for one node of this plan, because the plan's pods must not take one another's room.
     """
+    # They grant nothing new: the author of a pod may write any toleration, and only users who may taint nodes set them.
     plan = reservation.plan
     values = [room_taint_value(plan, node) for node in nodes] if plan else []
     return [{"key": ROOM_TAINT, "operator": "Equal", "value": value, "effect": "NoSchedule"} for value in values]
@@ -516,19 +522,19 @@ def handover_gate() -> Body:
 def build_webhook_configuration(
     *, client_config: Mapping[str, Any], namespaces: Iterable[str], own_namespace: str, timeout_seconds: int
 ) -> Body:
-    """Return the webhook's registration for the namespaces with a live Reservation.
+    """Return the webhook's registration for the namespaces with a live Reservation: one entry for pods, one for probes.
 
-    The second entry sees only probes, in the operator's own namespace; the first sees neither probes nor
-    placeholders: a Reservation may be in that namespace, too, and a probe that both answer would get two gates.
-    The digest of the first entry is in the selector of the second: API servers hear of a registration late, and a
-    probe with the digest comes back gated only where this one is in use.
+    The first sees neither probes nor placeholders: a Reservation may be in the operator's own namespace, too, and a
+    probe that both entries see would get two gates.
     """
     common: Body = {
         "admissionReviewVersions": ["v1"],
         "clientConfig": dict(client_config),
+        # A webhook that is down must not keep pods from being created; HandoverReady says that they are not gated.
         "failurePolicy": "Ignore",
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "Never",
+        # The API server sends dry runs, which the probes are, only to webhooks without side effects.
         "sideEffects": "None",
         "timeoutSeconds": timeout_seconds,
         "rules": [
@@ -548,6 +554,8 @@ def build_webhook_configuration(
             "matchExpressions": [{"key": key, "operator": "DoesNotExist"} for key in (PLACEHOLDER_LABEL, PROBE_LABEL)]
         },
     }
+    # API servers use a registration some time after it is written (kubernetes/kubernetes#119180). The digest of the
+    # first entry is in the selector of the second: a probe with it comes back gated only where this one is in use.
     digest = hashlib.sha256(msgspec.json.encode(handover, order="deterministic")).hexdigest()[:32]
     has_registration = {"key": PROBE_REGISTRATION_LABEL, "operator": "In", "values": [digest, ANY_REGISTRATION]}
     probe = common | {

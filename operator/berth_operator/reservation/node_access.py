@@ -9,7 +9,7 @@ import msgspec
 from berth_core import HANDOVER_TAINT, NodeSpec, Taint, Toleration, tolerates, untolerated_taint
 
 _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""The scheduler treats a cordoned node as tainted so, also before the taint is set."""
+"""The taint of a cordoned node; kube-scheduler's NodeUnschedulable goes by the field, before the taint is there."""
 
 
 class ConditionStatus(msgspec.Struct, frozen=True):
@@ -21,23 +21,17 @@ class ConditionStatus(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NodeAccess:
-    """The conditions and taints that decide which pods a node admits.
-
-    Our guard is left out.
-    """
+    """The conditions and taints that decide which pods a node admits, except our guard."""
 
     is_ready: bool = True
     is_cordoned: bool = False
     taints: tuple[Taint, ...] = ()
 
     @classmethod
-    def of(cls, spec: NodeSpec, signs: Iterable[ConditionStatus]) -> "NodeAccess":
-        """Return the access rules of a node.
-
-        A node without conditions counts as ready.
-        """
+    def of(cls, spec: NodeSpec, conditions: Iterable[ConditionStatus]) -> "NodeAccess":
+        """Return the access rules of a node; one without conditions counts as ready."""
         return cls(
-            is_ready=all(condition.status == "True" for condition in signs if condition.type == "Ready"),
+            is_ready=all(condition.status == "True" for condition in conditions if condition.type == "Ready"),
             is_cordoned=spec.unschedulable,
             taints=tuple(taint for taint in spec.taints if taint.key != HANDOVER_TAINT),
         )

@@ -6,7 +6,7 @@ filled before the next, so that few nodes are fenced.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,7 +17,7 @@ SlotId = tuple[str, int]
 
 CHOICE_SECONDS: Final = 10.0
 """How long a choice counts, and the pause before the next for slots that got no node."""
-_HIGHEST_SCORE: Final = 10.0
+_MAX_SCORE: Final = 10.0
 _UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -56,8 +56,8 @@ class FenceBudget:
     """Nodes that are fenced for it already."""
     by_all: frozenset[str] = frozenset()
     """Nodes that are fenced for any namespace."""
-    most_of_namespace: int | None = None
-    most_of_all: int | None = None
+    namespace_limit: int | None = None
+    cluster_limit: int | None = None
 
     def allows(self, node: str) -> bool:
         """Return whether a fence of the namespace on a node stays within the limits."""
@@ -65,18 +65,15 @@ class FenceBudget:
 
     def why_not(self, node: str) -> str:
         """Return the limit that a fence on a node would exceed, or ""."""
-        if node not in self.by_namespace and _is_full(self.by_namespace, self.most_of_namespace):
-            return f"its namespace may fence {count(self.most_of_namespace or 0, 'node')} (limit maxFencedNodes)"
-        if node not in self.by_all and _is_full(self.by_all, self.most_of_all):
-            return f"{count(self.most_of_all or 0, 'node')} may be fenced in the cluster (limit maxFencedNodes)"
+        namespace_limit, cluster_limit = self.namespace_limit, self.cluster_limit
+        if namespace_limit is not None and node not in self.by_namespace and len(self.by_namespace) >= namespace_limit:
+            return f"its namespace may fence {count(namespace_limit, 'node')} (limit maxFencedNodes)"
+        if cluster_limit is not None and node not in self.by_all and len(self.by_all) >= cluster_limit:
+            return f"{count(cluster_limit, 'node')} may be fenced in the cluster (limit maxFencedNodes)"
         return ""
 
     def with_node(self, node: str) -> "FenceBudget":
-        return FenceBudget(self.by_namespace | {node}, self.by_all | {node}, self.most_of_namespace, self.most_of_all)
-
-
-def _is_full(nodes: frozenset[str], most: int | None) -> bool:
-    return most is not None and len(nodes) >= most
+        return replace(self, by_namespace=self.by_namespace | {node}, by_all=self.by_all | {node})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +82,13 @@ class TaskDemand:
 
     slots: tuple[SlotId, ...]
     requests: ResourceAmounts
-    """Of one slot, including its pod slot."""
+    """Requests of one slot, including the pod that a node counts for it."""
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChoice:
-    """The nodes of slots; why some have none."""
+    """The node of each slot, and why some slots have none."""
 
     nodes: Mapping[SlotId, str] = field(default_factory=dict)
     reason: ReservationReason | None = None
@@ -101,23 +98,20 @@ class NodeChoice:
 
     @property
     def is_recent(self) -> bool:
-        """Return whether the choice still counts."""
         return self.age_seconds <= CHOICE_SECONDS
 
 
 def idle_score(idle: ResourceAmounts, requests: ResourceAmounts) -> float:
     """Return how much of a request a node's idle amounts cover, from 0 to 10.
 
-    ((cpu + memory) / 2 + 2 * scalar) / 3, as Volcano's reserve action weighs them; without other resources than cpu and
-    memory (cpu + memory) / 2. The score of one resource is its idle share of the request, at most 1, times 10; that of
-    the scalar resources is their mean.
+    Each resource scores ten times the covered share of its request. The node scores ((cpu + memory) / 2 + 2 * scalars)
+    / 3, where scalars is the mean of all others, or (cpu + memory) / 2 without any.
     """
 
+    # The formula is that of Volcano's proposed `reserve` action (volcano-sh/volcano#298).
     def covered(name: str) -> float:
-        amount_wanted = requests.get(name)
-        return (
-            _HIGHEST_SCORE * min(1.0, max(0, idle.get(name)) / amount_wanted) if amount_wanted > 0 else _HIGHEST_SCORE
-        )
+        requested = requests.get(name)
+        return _MAX_SCORE * min(1.0, max(0, idle.get(name)) / requested) if requested > 0 else _MAX_SCORE
 
     common = (covered(CPU) + covered(MEMORY)) / 2
     scalars = [covered(resource) for resource in requests if resource not in {CPU, MEMORY, PODS}]
@@ -125,9 +119,9 @@ def idle_score(idle: ResourceAmounts, requests: ResourceAmounts) -> float:
 
 
 def expected_room(free: ResourceAmounts, requests: ResourceAmounts, pods: Iterable[EndingPod]) -> datetime | None:
-    """Return when the known ends of pods leave room for requests.
+    """Return when the known ends of pods leave room for requests, None if other pods are in the way.
 
-    None if the pods without a known end are in the way. `free` is what is free now, and may be negative.
+    `free` is what is free now; it may be negative.
     """
     for pod in sorted((pod for pod in pods if pod.ends_at is not None), key=lambda pod: pod.ends_at or _UNKNOWN):
         free = free.plus(pod.requests)
@@ -141,23 +135,20 @@ def choose_nodes(
 ) -> NodeChoice:
     """Return a node for each slot that some node can hold.
 
-    With `budget`, slots that have to wait go to nodes only that may be fenced.
+    Slots that have to wait get only nodes that `budget` allows to be fenced.
     """
     progress = _Progress(candidates, budget)
     unplaced: list[TaskDemand] = []
-    for demand in sorted(
-        demands,
-        key=lambda demand_to_sort: (
-            -demand_to_sort.requests.get(CPU),
-            -demand_to_sort.requests.get(MEMORY),
-            demand_to_sort.slots,
-        ),
-    ):
-        slots_left = progress.fill_free(demand)
-        slots_left = progress.fill_waiting(demand, slots_left)
+    for demand in sorted(demands, key=_size_order):
+        slots_left = progress.fill_waiting(demand, progress.fill_free(demand))
         if slots_left:
-            unplaced.append(TaskDemand(slots_left, demand.requests, demand.nodes))
+            unplaced.append(replace(demand, slots=slots_left))
     return NodeChoice(progress.chosen, *progress.why_without(unplaced[0])) if unplaced else NodeChoice(progress.chosen)
+
+
+def _size_order(demand: TaskDemand) -> tuple[int, int, tuple[SlotId, ...]]:
+    """Order demands by decreasing size, as first-fit decreasing does: small ones still fit where large ones do not."""
+    return -demand.requests.get(CPU), -demand.requests.get(MEMORY), demand.slots
 
 
 class _Progress:
@@ -174,12 +165,9 @@ class _Progress:
     def fill_free(self, demand: TaskDemand) -> tuple[SlotId, ...]:
         """Give slots to nodes with room now; return the others."""
         slots_left = demand.slots
-        for node_name in sorted(
-            demand.nodes, key=lambda node_name: (-demand.requests.times_within(self._now[node_name]), node_name)
-        ):
-            slots_left = self._fill(
-                demand, slots_left, node_name, min(demand.requests.times_within(self._now[node_name]), len(slots_left))
-            )
+        fitting = {name: demand.requests.times_within(self._now[name]) for name in demand.nodes}
+        for node_name in sorted(demand.nodes, key=lambda name: (-fitting[name], name)):
+            slots_left = self._fill(demand, slots_left, node_name, min(fitting[node_name], len(slots_left)))
         return slots_left
 
     def fill_waiting(self, demand: TaskDemand, left: tuple[SlotId, ...]) -> tuple[SlotId, ...]:

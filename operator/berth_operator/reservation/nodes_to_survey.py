@@ -8,7 +8,7 @@ from berth_operator.reservation.observation import Observation
 from berth_operator.reservation.pod_state import awaited_node
 from berth_operator.reservation.slots import SLOW_SECONDS, SlotView, is_refused
 
-_MOST_NODES: Final = 4
+_MAX_SURVEYED_NODES: Final = 4
 """With more nodes to choose from, none is surveyed."""
 
 _BUSY_SECONDS: Final = 2.0
@@ -22,11 +22,8 @@ _AWAITED_SECONDS: Final = 30.0
 
 
 def node_to_come(seen: Observation, view: SlotView) -> str:
-    """Return the node where pods that end leave room for a slot.
-
-    "" without such a node. If a plan makes the room, or the slot awaits a chosen node's capacity, the pods may not even
-    be terminating yet.
-    """
+    """Return the node where pods that end leave room for a slot, "" for none."""
+    # Where a plan makes the room, or the slot awaits a chosen node, the pods may not even be terminating yet.
     if view.placeholder is not None and awaited_node(view.placeholder):
         return awaited_node(view.placeholder)
     if seen.reservation.awaits_room and view.task.node_names:
@@ -39,10 +36,7 @@ def node_to_come(seen: Observation, view: SlotView) -> str:
 
 
 def due_surveys(seen: Observation, views: tuple[SlotView, ...]) -> tuple[dict[str, None], float | None]:
-    """Return nodes to survey now, and seconds until the next survey.
-
-    The nodes are in order.
-    """
+    """Return the nodes to survey now, in order, and the seconds until the next survey."""
     due_nodes: dict[str, None] = {}
     later: list[float] = []
     for node, seconds in _surveys(seen, views):
@@ -64,14 +58,11 @@ def _surveys(seen: Observation, views: tuple[SlotView, ...]) -> Iterator[tuple[s
 
 
 def _chosen_nodes(view: SlotView) -> tuple[str, ...]:
-    """Return the task's nodes if the scheduler found no place, or the one that is awaited.
-
-    Empty if there are many nodes.
-    """
+    """Return the awaited node of a refused slot, else its task's nodes if they are few."""
     node_awaited = awaited_node(view.placeholder) if view.placeholder is not None else ""
     names = (node_awaited,) if node_awaited else view.task.node_names
     is_refused_slot = view.slot.state is SlotState.PENDING and is_refused(view)
-    return names if is_refused_slot and len(names) <= _MOST_NODES else ()
+    return names if is_refused_slot and len(names) <= _MAX_SURVEYED_NODES else ()
 
 
 def _seconds_left(
@@ -80,4 +71,4 @@ def _seconds_left(
     survey = seen.surveys.get(node)
     if survey is None:
         return 0.0
-    return (_BUSY_SECONDS if is_urgent or survey.going() else quiet_seconds) - survey.age_seconds
+    return (_BUSY_SECONDS if is_urgent or survey.terminating_pods() else quiet_seconds) - survey.age_seconds

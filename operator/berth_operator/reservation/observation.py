@@ -1,7 +1,4 @@
-"""The observation of one Reservation, the input of pure decisions.
-
-It shows one instant. `store.cache` collects it.
-"""
+"""The observation of one Reservation at one instant: the input of all decisions. `store.cache` makes it."""
 
 import math
 from collections.abc import Mapping
@@ -120,25 +117,20 @@ class Observation:
     """Why a node whose capacity is awaited has no fence, by node name."""
 
     def with_lost_nodes(self, lost_seconds: float) -> "Observation":
-        """Return the observation with nodes as missing that have not been ready for so long; 0: however long."""
+        """Return the observation with nodes as missing that were not ready for `lost_seconds`; 0 stands for never."""
         lost = {node for node, seconds in self.unready_seconds.items() if lost_seconds and seconds >= lost_seconds}
         return replace(self, missing_nodes=self.missing_nodes | lost) if lost else self
 
     def awaits_in_vain(self, placeholder: Pod) -> bool:
-        """Return whether a placeholder awaits a node that is gone or admits no such pod.
-
-        A running plan's taints do not count: the plan may be what makes the room.
-        """
+        """Return whether a placeholder awaits a node that is gone or will not admit such a pod."""
         node = awaited_node(placeholder)
         access = self.accesses.get(node, NodeAccess())
+        # A running plan's taints do not count: the plan may be what makes the room.
         lasting_taints = tuple(taint for taint in access.taints if taint.key not in {DRAINING_TAINT, ROOM_TAINT})
         why_closed = replace(access, taints=lasting_taints).why_closed(placeholder.spec.tolerations)
         return bool(node) and (node in self.missing_nodes or bool(why_closed))
 
     def why_closed(self, placeholder: Pod) -> str:
-        """Return why a placeholder's node would refuse its owner.
-
-        The owner tolerates the same.
-        """
+        """Return why a placeholder's node would refuse its owner, which tolerates the same; "" if it would not."""
         access = self.accesses.get(placeholder.spec.node_name)
         return access.why_closed(placeholder.spec.tolerations) if access is not None else ""

@@ -34,6 +34,7 @@ def ensure_placeholder(seen: Observation, view: SlotView) -> list[Action]:
     """Create a placeholder, or delete one that ended or lost its node."""
     placeholder = view.placeholder
     if placeholder is None:
+        # With `Free` the scheduler chooses the node; capacity that is awaited has its node chosen first, to be fenced.
         if seen.reservation.spec.capacity is Capacity.FREE:
             return [CreatePlaceholder(view.task, view.slot.index)]
         node = _chosen_node(seen, view)
@@ -73,10 +74,7 @@ def choice_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
 
 
 def release_slot(seen: Observation, view: SlotView, *, at_once: bool = False) -> list[Action]:
-    """Return the remaining actions for a taken, lost or released slot.
-
-    `at_once` force-deletes the placeholder of a slot without an owner.
-    """
+    """Return the remaining actions for a taken, lost or released slot; `at_once` force-deletes its placeholder."""
     actions = drop_successor(view)
     if view.owner is not None:
         actions.append(CompleteHandover(view.owner) if has_started(view.owner) else Release(view.owner))
@@ -89,8 +87,8 @@ def release_slot(seen: Observation, view: SlotView, *, at_once: bool = False) ->
 
 def drop_successor(view: SlotView) -> list[Action]:
     """Return the deletion of a successor that is not needed."""
-    is_gone = view.successor is None or view.successor.is_terminating
-    return [] if is_gone or view.successor is None else [DeletePlaceholder(view.successor)]
+    successor = view.successor
+    return [] if successor is None or successor.is_terminating else [DeletePlaceholder(successor)]
 
 
 def renew(seen: Observation, view: SlotView, now: datetime, settings: OperatorSettings) -> list[Action]:

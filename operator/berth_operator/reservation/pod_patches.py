@@ -43,8 +43,7 @@ def build_assignment(
 ) -> Operations:
     """Return the patch that notes a slot, and adds needed tolerations and the label by which fences admit the pod.
 
-    `labels` are added by rules. A pod that was not gated for the Reservation also gets its label, and must be
-    unchanged: it may be bound by now, or have another slot.
+    Rules add `labels`. A pod that was not gated for the Reservation also gets its label.
     """
     meta, reservation_uid = pod.metadata, reservation.metadata.uid
     is_sent = meta.labels.get(RESERVATION_LABEL) == reservation_uid
@@ -54,14 +53,16 @@ def build_assignment(
     ]
     operations = _is_pod(pod)
     if not (is_sent and meta.annotations and pod.spec.tolerations):
+        # A pod without our gate may be bound by now, or have another slot; and a map or list that is created here would
+        # replace one that another writer has created meanwhile.
         operations += _is_as_read(pod)
     # A label of a rule that the pod has already stays as it is.
     by_rules = {label: value for label, value in labels.items() if label not in meta.labels}
     ours = {RESERVATION_LABEL: reservation_uid, HANDOVER_LABEL: "true"}
     operations += _adding("labels", meta.labels, ours | by_rules)
     operations += _adding("annotations", meta.annotations, {SLOT_ANNOTATION: assignment.to_annotation()})
-    # Of a pod's spec little may change: the API server allows more tolerations, never fewer, so they stay on a pod that
-    # is released later.
+    # The API server lets a pod's tolerations be added to, never removed from (`ValidatePodUpdate`), so they stay on a
+    # pod that is released later.
     if pod.spec.tolerations:
         operations += [
             {"op": "add", "path": "/spec/tolerations/-", "value": toleration} for toleration in missing_tolerations
@@ -114,10 +115,7 @@ def build_ungating(pod: Pod) -> Operations:
 
 
 def build_unlabelling(pod: Pod) -> Operations:
-    """Return the patch that removes our labels and note; empty without them.
-
-    A placeholder keeps that of its Reservation.
-    """
+    """Return the patch that removes our note and labels, but a placeholder's own; empty if there are none."""
     labels = {HANDOVER_LABEL} if PLACEHOLDER_LABEL in pod.metadata.labels else {HANDOVER_LABEL, RESERVATION_LABEL}
     operations: Operations = [
         {"op": "remove", "path": _pointer("metadata", "labels", label)}

@@ -23,12 +23,10 @@ def holds_our_gate(pod: Pod) -> bool:
 
 
 def has_started(pod: Pod) -> bool:
-    """Return whether the pod's containers run or have run.
-
-    Those of a pod that the kubelet refused have not.
-    """
+    """Return whether the pod's containers run or have run."""
     if not pod.spec.node_name:
         return False
+    # A pod that the kubelet refused at admission (OutOfcpu, NodeAffinity, …) is Failed, and has no container statuses.
     return pod.status.phase in {"Running", "Succeeded"} or (
         pod.status.phase == "Failed" and bool(pod.status.container_statuses)
     )

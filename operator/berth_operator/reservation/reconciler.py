@@ -15,12 +15,13 @@ from berth_operator.reservation.act.orphans import OrphanCollector
 from berth_operator.reservation.act.pending_owners import PendingOwners
 from berth_operator.reservation.actions import Action, AssignSlot, DeletePlaceholder, Probe, Release
 from berth_operator.reservation.decide import Decision, decide
+from berth_operator.reservation.fair_sharing import FairSharing, has_share
 from berth_operator.reservation.forged_status import without_forged_claims
 from berth_operator.reservation.observation import Observation
 from berth_operator.reservation.pod_state import holds_our_gate, is_at_same_step
 from berth_operator.reservation.status import has_just_expired, newly_lost
 from berth_operator.reservation.store.nodes import GuardableNode
-from berth_operator.reservation.throttle import FairSharing, Throttle, has_share, only_starts
+from berth_operator.reservation.throttle import Throttle, only_starts
 from berth_operator.runtime.workqueue import Key
 
 _LATER_SECONDS: Final = 1.0
@@ -59,10 +60,7 @@ class ReservationReconciler:
         """Uids of expired Reservations whose places were released before their status says so."""
 
     def reconcile(self, key: Key) -> None:
-        """Write the status of a Reservation, then execute its actions.
-
-        The status comes first, so that it never promises more than is there.
-        """
+        """Write the status of a Reservation, then execute its actions."""
         pause = self._throttle.reconcile_delay(key.name, only_starts=self._only_starts(key.name))
         if pause:
             self._enqueue(key, pause)
@@ -81,18 +79,18 @@ class ReservationReconciler:
         if self._lost_pods_changed(observation, decision):
             self._enqueue(key, 0.0)
             return
-        self._fair_sharing.observe(observation.reservation, decision.status)
+        self._fair_sharing.observe(reservation, decision.status)
         if self._releases_first(key, observation, decision):
             return
-        waits = self._throttle.status_delay(key.name, observation.reservation.status, decision.status)
-        if waits:
-            self._enqueue(key, waits)
+        # The status comes first, so that it never promises more than is there: an operator that ends right after it has
+        # only done less than it says.
+        pause = self._throttle.status_delay(key.name, reservation.status, decision.status)
+        if pause:
+            self._enqueue(key, pause)
         else:
             with self._cache.writing(key.name, decision.status):
-                self._executor.write_status(observation.reservation, decision.status)
-        self._executor.execute(
-            observation.reservation, self._what_is_due(key, observation.reservation, decision.actions)
-        )
+                self._executor.write_status(reservation, decision.status)
+        self._executor.execute(reservation, self._due_actions(key, reservation, decision.actions))
         if decision.seeks_owners:
             self._pending.request(key.name)
         if decision.wake_seconds is not None:
@@ -130,7 +128,7 @@ class ReservationReconciler:
         self._enqueue(key, 0.0)
         return True
 
-    def _what_is_due(self, key: Key, reservation: Reservation, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    def _due_actions(self, key: Key, reservation: Reservation, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         """Return the due actions; requeue the Reservation if any are deferred."""
         due_actions = actions
         if any(isinstance(action, Probe) for action in actions) and not self._throttle.may_probe(key.name):
@@ -142,10 +140,7 @@ class ReservationReconciler:
         return due_actions
 
     def _in_turn(self, namespace: str, actions: tuple[Action, ...]) -> Iterator[Action]:
-        """Yield the actions whose turn it is.
-
-        An owner with a long wait ahead is released from its gate.
-        """
+        """Yield the actions whose turn it is, and release owners from their gate whose turn is far off."""
         under_way = self._cache.handovers()
         for action in actions:
             if not isinstance(action, AssignSlot):
@@ -179,11 +174,9 @@ class ReservationReconciler:
         return pod.metadata.uid == meta.uid and pod.status.phase == "Running" and not pod.is_terminating
 
     def _observe_with_nodes(self, uid: str) -> Observation | None:
-        """Return the observation of a Reservation.
-
-        A missing node counts only if the API server confirms it. Pods and nodes come through separate watches: a
-        placeholder may arrive before the new node it is on.
-        """
+        """Return the observation of a Reservation, in which a node is missing only if the API server confirms it."""
+        # Pods and nodes come through separate watches, without an order between them (kubernetes/kubernetes#87083): a
+        # placeholder may arrive before the new node that it is on.
         observation = self._cache.observe(uid)
         if observation is None or observation.reservation.phase.terminal or not observation.missing_nodes:
             return observation

@@ -25,14 +25,14 @@ class ReservationRule:
     """What one capability has to say on Reservations, by default nothing."""
 
     def judge(self, reservation: Reservation, now: datetime) -> Verdict | Postponement | None:
-        """Return why a new Reservation is impossible, or is not yet to be judged; raises the API server's error."""
+        """Return why a new Reservation is impossible, or cannot be judged yet; raises the API server's error."""
 
     def is_patient(self, reservation: Reservation) -> bool:  # noqa: ARG002 - overridden where it matters
         """Return whether a Reservation may wait for its places for any time."""
         return False
 
     def counted_in(self, reservation: Reservation) -> str:  # noqa: ARG002 - overridden where it matters
-        """Return in words which queues count the places of a Reservation, "" where that is not for it to say."""
+        """Return which queues count the places of a Reservation, as the status says it; "" for none."""
         return ""
 
     def slot_labels(
@@ -40,11 +40,11 @@ class ReservationRule:
         reservation: Reservation,  # noqa: ARG002 - overridden where it matters
         task: ReservationTask,  # noqa: ARG002 - overridden where it matters
     ) -> Mapping[str, str]:
-        """Return the labels of whatever stands in a slot: its placeholder, and the pod that takes it."""
+        """Return the labels of the pods in a slot: its placeholder, and the owner that takes it."""
         return {}
 
     def placeholder_annotations(self, reservation: Reservation) -> Mapping[str, str]:  # noqa: ARG002 - overridden where it matters
-        """Return what others read on the placeholders of a Reservation."""
+        """Return further annotations of a Reservation's placeholders."""
         return {}
 
     def may_hold(self, node: ObjectMeta) -> bool:  # noqa: ARG002 - overridden where it matters

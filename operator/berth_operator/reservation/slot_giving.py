@@ -18,11 +18,9 @@ from berth_operator.settings import HandoverSettings
 def give_slots(
     seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: HandoverSettings
 ) -> list[Action]:
-    """Give each waiting pod a held slot that it fits.
-
-    Gated pods without one are released. Pods that waited earlier get theirs once as many slots as the Reservation wants
-    are held: they may be useful only together, and lose nothing by waiting.
-    """
+    """Give each waiting pod a held slot that it fits, and release gated pods that fit none."""
+    # Pods that waited before the Reservation get theirs once as many slots as it wants are held: they may be useful
+    # only together, and lose nothing by waiting.
     held_views = [view for view in views if view.slot.state is SlotState.HELD]
     free = FreeSlots(view.slot for view in held_views)
     deadline = deadline_from(now, settings)
@@ -66,10 +64,9 @@ def _count_given(actions: Iterable[Action]) -> int:
 
 
 def _may_begin(seen: Observation, views: tuple[SlotView, ...], actions: list[Action]) -> bool:
-    """Return whether slots may change hands now.
+    """Return whether slots may change hands now: with `allOrNothing` once pods for all wanted slots have come.
 
-    With `allOrNothing` pods for all wanted slots must have come; slots that have begun count. A slot that is lost
-    during its hand-over does not take back the others.
+    Hand-overs that have begun count, and are not taken back if another one fails.
     """
     if not seen.reservation.spec.all_or_nothing:
         return True

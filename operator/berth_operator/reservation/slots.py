@@ -99,11 +99,9 @@ def view_slots(seen: Observation, settings: HandoverSettings) -> tuple[SlotView,
 
 
 def _assigned_owners(seen: Observation, prior: Mapping[SlotId, Slot]) -> dict[SlotId, _Given]:
-    """Return each slot's living pod with its assignment.
-
-    Of several pods the one counts that the status names already, else the oldest: a note that comes later takes nothing
-    from a hand-over that has begun.
-    """
+    """Return each slot's living pod with its assignment."""
+    # Of several pods with a note for a slot the one that the status names already counts, else the oldest: a later note
+    # takes nothing from a hand-over that has begun. (`sorted` is stable, and owners come oldest first.)
     notes = ((pod, trusted_assignment(seen.reservation, pod, prior)) for pod in seen.owners if is_on_its_way(pod))
     given = [(pod, note) for pod, note in notes if note is not None]
     owners: dict[SlotId, _Given] = {}
@@ -122,11 +120,11 @@ def _is_named(pod: Pod, note: Assignment, prior: Mapping[SlotId, Slot]) -> bool:
 def _with_swaps(
     seen: Observation, given: Mapping[SlotId, _Given], prior: Mapping[SlotId, Slot]
 ) -> Mapping[SlotId, _Given]:
-    """Return the assignments, with owners that were bound in another owner's place in its slot.
+    """Return the assignments, with owners that were bound in another owner's place in that one's slot.
 
-    Pods that waited have no gate of ours: the first place that is freed may go to any of them. The other owner is left
-    without a slot, and gets the one whose placeholder still stands.
+    The other owner is left without a slot, and gets the one whose placeholder still stands.
     """
+    # Pods that waited have no gate of ours: the first place that is freed may go to any of them.
     swapped_owners = dict(given)
     for key, (owner, note) in given.items():
         if note.further or not _needs_no_slot(owner, note, seen.placeholders.get(key)):
@@ -168,10 +166,8 @@ def _tolerate_loss(view: SlotView) -> SlotView:
 
 
 def _with_expected_times(seen: Observation, views: Iterable[SlotView]) -> Iterator[SlotView]:
-    """Yield the slots, those that await a node's capacity with the time they may have it.
-
-    Of several slots of a Reservation on one node the later ones need the room of the earlier ones, too.
-    """
+    """Yield the slots, those that await a node's capacity with the time at which they may have it."""
+    # Of several slots of a Reservation on one node the later ones need the room of the earlier ones, too.
     requests_by_node: dict[str, ResourceAmounts] = {}
     for view in views:
         node = awaited_node(view.placeholder) if view.placeholder is not None else ""
@@ -204,10 +200,10 @@ def _view_slot(
 
 
 def _view_handover(seen: Observation, place: _Position, handover: Handover) -> SlotView:
-    """Return a slot in hand-over, and the failure if it is lost.
+    """Return a slot in hand-over, taken once the owner runs.
 
-    The slot is taken once the owner runs. It is lost if an owner that is not bound has spent its time, or its node is
-    gone and no scheduler is about to bind it elsewhere.
+    It is lost if an owner that is not bound has spent its time, or if its node is gone and no scheduler is about to
+    bind it elsewhere.
     """
     owner, note = handover.pod, handover.note
     slot = Slot(
@@ -247,10 +243,8 @@ def is_starting(slot: Slot) -> bool:
 
 
 def _is_slow_to_start(handover: Handover, prior: Slot | None) -> bool:
-    """Return whether the status should say that a bound owner does not run yet.
-
-    Most run before that would be worth a write. What it says once stays, also when an operator starts anew.
-    """
+    """Return whether the status should say that a bound owner does not run yet."""
+    # Most owners run before a report would be worth a write. A report stays, also when another operator takes over.
     reported = prior.owner if prior is not None and is_starting(prior) else None
     was_reported = reported is not None and reported.uid == handover.pod.metadata.uid
     return was_reported or handover.spent_seconds >= SLOW_SECONDS

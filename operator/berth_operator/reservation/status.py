@@ -56,7 +56,7 @@ def compute_status(
 ) -> ReservationStatus:
     """Return the whole status; unchanged parts keep their times.
 
-    The Reservation fails once schedulers have found no place for `patience_seconds`; 0: never.
+    The Reservation fails once schedulers have found no place for `patience_seconds`, never for 0.
     """
     reservation = seen.reservation
     current = _terminal_state(reservation) or _fail_when_unschedulable(
@@ -113,10 +113,7 @@ def _is_available(seen: Observation, state: ReservationState, counts: Counter[Sl
 
 
 def unschedulable_seconds_left(state: ReservationState | None, now: datetime, patience_seconds: float) -> float | None:
-    """Return the seconds for which a state may await a place.
-
-    None for no limit.
-    """
+    """Return the seconds for which a state may still await a place, None for no limit."""
     if not patience_seconds or state is None or state.reason != ReservationReason.UNSCHEDULABLE_YET:
         return None
     since = read_timestamp(state.last_transition_time) or now
@@ -154,10 +151,7 @@ def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -
 
 
 def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
-    """Return the state of an open Reservation.
-
-    It is neither complete, expired nor failed.
-    """
+    """Return the state of a Reservation that is neither complete nor expired nor failed."""
     occupied = sum(view.slot.state.is_occupied for view in views)
     lost_slots = [view.slot for view in views if view.slot.state is SlotState.LOST]
     on_the_way = [view.slot for view in views if view.slot.state is SlotState.HANDING_OVER]
@@ -221,19 +215,19 @@ def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _S
         return _State(ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET, text)
     first_node, *other_nodes = dict.fromkeys(coming_nodes)
     more_text = f" (and {len(other_nodes)} more nodes are chosen)" if other_nodes else ""
-    text = f"{begun}; node {first_node} is chosen and gets room once {_what_is_awaited(seen, first_node)}{more_text}"
+    text = f"{begun}; node {first_node} is chosen and gets room once {_awaited_change(seen, first_node)}{more_text}"
     if seen.reservation.spec.capacity is Capacity.WHEN_FREE:
         text += _expectation_text(refused) + _unfenced_text(seen, coming_nodes)
     return _State(ReservationPhase.WAITING, ReservationReason.AWAITING_CAPACITY, text)
 
 
-def _what_is_awaited(seen: Observation, node: str) -> str:
+def _awaited_change(seen: Observation, node: str) -> str:
     """Return what makes room for a slot on a node."""
     if seen.reservation.awaits_room:
         return f"plan {seen.reservation.plan} has moved pods away"
     if seen.reservation.spec.capacity is Capacity.WHEN_FREE:
         return "its pods have ended"
-    first_pod, *other_pods = seen.surveys[node].going()
+    first_pod, *other_pods = seen.surveys[node].terminating_pods()
     return (
         f"pod {first_pod} and {len(other_pods)} more have terminated"
         if other_pods
@@ -261,10 +255,7 @@ def _unfenced_text(seen: Observation, nodes: Iterable[str]) -> str:
 
 
 def _stamp(state: _State, reservation: Reservation, now: datetime) -> ReservationState:
-    """Return the state with its last transition time.
-
-    That is the time of the last change of phase or reason.
-    """
+    """Return the state with the time at which its phase or reason last changed."""
     prior = reservation.status.state
     unchanged = prior is not None and (prior.phase, prior.reason) == (state.phase, state.reason)
     keeps_time = unchanged and not has_impossible_time(prior, now)
@@ -277,10 +268,7 @@ def _stamp(state: _State, reservation: Reservation, now: datetime) -> Reservatio
 
 
 def has_impossible_time(state: ReservationState | None, now: datetime) -> bool:
-    """Return whether a state of another writer does not say when it began.
-
-    Its time is missing, unreadable, or further ahead than clocks differ. Such a state begins now.
-    """
+    """Return whether another writer left a state whose time is missing, unreadable or too far ahead of this clock."""
     if state is None:
         return False
     since = read_timestamp(state.last_transition_time)
@@ -397,10 +385,8 @@ def newly_lost(prior: ReservationStatus, status: ReservationStatus) -> list[Slot
 
 
 def describe_transition(prior: ReservationState | None, state: ReservationState) -> tuple[EventType, str, str] | None:
-    """Return (type, reason, message) of the event for a change of phase.
-
-    A new Reservation is Pending, so the first Pending is no event.
-    """
+    """Return (type, reason, message) of the event for a change of phase, None for no change."""
+    # A new Reservation is Pending, so its first status with that phase is no change.
     if (prior.phase if prior is not None else ReservationPhase.PENDING) is state.phase:
         return None
     match state.phase:

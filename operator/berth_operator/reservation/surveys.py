@@ -30,9 +30,9 @@ class Occupant:
     uid: str
     key: str
     requests: ResourceAmounts
-    is_going: bool
-    since: str
-    """When it was bound, as the API server writes it."""
+    is_terminating: bool
+    bound_since: str
+    """RFC 3339, as the API server writes it."""
     holds: SlotKey | None = None
     ends_at: datetime | None = None
     """When it is expected to have ended; None if nothing says so."""
@@ -55,11 +55,11 @@ class Survey:
         other_occupants = tuple(occupant for occupant in self._staying() if occupant.uid != owner.metadata.uid)
         if self._has_room(owner.spec, other_occupants):
             return ()
-        return tuple(sorted(other_occupants, key=lambda occupant: (occupant.since, occupant.key), reverse=True))
+        return tuple(sorted(other_occupants, key=lambda occupant: (occupant.bound_since, occupant.key), reverse=True))
 
-    def going(self) -> tuple[str, ...]:
-        """Return the terminating pods by namespace and name."""
-        return tuple(occupant.key for occupant in self.occupants if occupant.is_going)
+    def terminating_pods(self) -> tuple[str, ...]:
+        """Return the terminating pods as namespace/name."""
+        return tuple(occupant.key for occupant in self.occupants if occupant.is_terminating)
 
     def expected_room(self, requests: ResourceAmounts) -> datetime | None:
         """Return when the known ends of pods leave room; None if it is there, or no end is known."""
@@ -71,7 +71,7 @@ class Survey:
         )
 
     def _staying(self) -> tuple[Occupant, ...]:
-        return tuple(occupant for occupant in self.occupants if not occupant.is_going)
+        return tuple(occupant for occupant in self.occupants if not occupant.is_terminating)
 
     def _has_room(self, spec: PodSpec, occupants: Iterable[Occupant]) -> bool:
         requests = slot_requests(spec)
@@ -84,10 +84,7 @@ class Survey:
 
 
 def build_survey(allocatable: Quantities, pods: Iterable[Pod], ends: Mapping[str, datetime] | None = None) -> Survey:
-    """Return a survey of a node's pods; ended pods hold nothing.
-
-    `ends` has their expected ends by uid.
-    """
+    """Return a survey of a node's pods; ended pods hold nothing, and `ends` has expected ends by uid."""
     known_ends = ends or {}
     occupants = tuple(_occupant(pod, known_ends.get(pod.metadata.uid)) for pod in pods if not pod.is_terminal)
     return Survey(ResourceAmounts.from_quantities(allocatable), occupants)

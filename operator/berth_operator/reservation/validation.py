@@ -17,11 +17,11 @@ from berth_core import (
 from berth_operator.reservation.manifests import constraint_bytes, required_terms
 from berth_operator.reservation.observation import Verdict
 
-MOST_TERMS: Final = 1_000
+MAX_TERMS: Final = 1_000
 """Node terms of one placeholder; a Reservation may name as many nodes."""
-_MOST_BYTES: Final = 512 * 1024
+_MAX_BYTES: Final = 512 * 1024
 """Constraints of one placeholder; the API server accepts some 1.5 MiB."""
-_MOST_BYTES_OF_ALL: Final = 32 * 1024 * 1024
+_MAX_TOTAL_BYTES: Final = 32 * 1024 * 1024
 """Constraints of all placeholders of a task, which operator and API server keep in memory."""
 
 
@@ -47,30 +47,27 @@ def _why_no_node_name(path: str, task: ReservationTask) -> str:
 
 
 def refuse_size(reservation: Reservation) -> Verdict | None:
-    """Return which task's placeholders would be too large.
-
-    Each node term of a template is tied to each node's name, because the API server allows one name per term.
-    """
+    """Return which task's placeholders would be too large: each node term is tied to each node's name."""
     return _refuse_first(reservation, _why_too_large)
 
 
 def _why_too_large(path: str, task: ReservationTask) -> str:
     terms, names = required_terms(task.template.spec), task.node_names
-    if len(terms) * len(names) > MOST_TERMS:
+    if len(terms) * len(names) > MAX_TERMS:
         return (
             f"{path}.reservationNodeNames has {len(names)} names and the template {len(terms)} nodeSelectorTerms, "
-            f"{len(terms) * len(names)} terms for each placeholder; expected at most {MOST_TERMS}: write fewer"
+            f"{len(terms) * len(names)} terms for each placeholder; expected at most {MAX_TERMS}: write fewer"
         )
     size = constraint_bytes(task)
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         return (
             f"{path}: nodeSelector, tolerations, nodeSelectorTerms and reservationNodeNames make {size} bytes of each "
-            f"placeholder; expected at most {_MOST_BYTES}: write fewer of them"
+            f"placeholder; expected at most {_MAX_BYTES}: write fewer of them"
         )
-    if size * task.replicas > _MOST_BYTES_OF_ALL:
+    if size * task.replicas > _MAX_TOTAL_BYTES:
         return (
             f"{path}.replicas is {task.replicas}, with {size} bytes of nodeSelector, tolerations, nodeSelectorTerms "
-            f"and reservationNodeNames each; expected at most {_MOST_BYTES_OF_ALL} bytes together: write fewer"
+            f"and reservationNodeNames each; expected at most {_MAX_TOTAL_BYTES} bytes together: write fewer"
         )
     return ""
 
@@ -81,7 +78,7 @@ def refuse_requests(reservation: Reservation) -> Verdict | None:
 
 
 def _refuse_first(reservation: Reservation, why: Callable[[str, ReservationTask], str]) -> Verdict | None:
-    """Return the refusal of the first task that has a fault; `why` gets its path, too."""
+    """Return the refusal of the first task for which `why`, given its path, returns a text."""
     texts = (why(f"spec.tasks[{number}]", task) for number, task in enumerate(reservation.spec.tasks))
     text = next(filter(None, texts), "")
     return Verdict(ReservationReason.INVALID, text) if text else None

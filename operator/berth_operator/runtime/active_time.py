@@ -23,10 +23,7 @@ class ClockWatch:
         return abs(self._offset - offset_before) > _SET_SECONDS
 
     def _read_offset(self) -> float:
-        """Return the wall clock's lead over the monotonic clock.
-
-        Only setting the wall clock changes it.
-        """
+        """Return the wall clock's lead over the monotonic clock, which changes only when the wall clock is set."""
         return self._clock.now().timestamp() - self._clock.monotonic()
 
 

@@ -166,10 +166,7 @@ class App:
         self._client.list(PRIORITY_CLASSES)
 
     def apply_event(self, event_type: str | None, body: Mapping[str, Any]) -> None:
-        """Apply a Reservation's watch event to the cache.
-
-        The cache queues the follow-up.
-        """
+        """Apply a Reservation's watch event to the cache, which queues the follow-up."""
         apply_event(self._cache, event_type, body)
 
     def apply_handled(self, line: bytes) -> str:
@@ -177,20 +174,14 @@ class App:
         return apply_handled(self._cache, line)
 
     def is_behind(self, version: str) -> bool:
-        """Return whether the API server's last version is below one of before: etcd was restored from a backup.
-
-        False where it does not answer.
-        """
+        """Return whether the API server's last version is below `version`; False where it does not answer."""
         try:
             return version_number(self._client.last_version(RESERVATIONS)) < version_number(version)
         except BerthError:
             return False
 
     def begin_reservation(self, uid: str) -> None:
-        """Reset a Reservation's failure count.
-
-        The Reservation is new or has a new spec.
-        """
+        """Reset the failure count of a Reservation that is new or has a new spec."""
         self._engine.forget_failures(Key(KeyKind.RESERVATION, uid))
 
     def note_listed(self) -> None:
@@ -201,10 +192,7 @@ class App:
         self._engine.note_not_gated(pod)
 
     def _refetch(self, reservation: Reservation) -> None:
-        """Fetch a Reservation into the cache.
-
-        The watch reports one that is gone.
-        """
+        """Fetch a Reservation into the cache; the watch reports one that is gone."""
         name, namespace = reservation.metadata.name, reservation.metadata.namespace
         with suppress(NotFoundError):
             body = self._client.within(REFETCH_SECONDS).get(RESERVATIONS, name, namespace=namespace)

@@ -1,4 +1,4 @@
-"""What an optional part of the operator is: a capability, and what it gets of the kernel.
+"""What a capability is, an optional part of the operator, and what it gets from the kernel.
 
 The kernel is everything outside `capabilities`. It knows a capability only through `registry`.
 """
@@ -25,7 +25,7 @@ from berth_operator.runtime.workqueue import Key
 
 _LIST_SECONDS: Final = 3.0
 _EMPTY_SECONDS: Final = 300.0
-"""Between two lists of a kind without objects: its watch may be broken without a sign."""
+"""Between two lists of a kind without objects, whose watch may be broken unnoticed."""
 _WATCH_AGAIN_SECONDS: Final = 30.0
 """After a watch that could not begin, as without the kind's CRD."""
 
@@ -46,15 +46,15 @@ class Kernel:
     client_config: Callable[[], Mapping[str, Any]]
     """Returns how API servers reach the webhook, for its registration."""
     listing: Callable[[Resource, Callable[[], bool]], "PolledKind"]
-    """Returns what has a kind listed by a function, which returns whether there is any object of it."""
+    """Returns a `PolledKind` of a kind, given the function that lists it and returns whether there is any object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSettings:
-    """Options of the command line for a capability, and what makes its settings of them."""
+    """Options of the command line for a capability, and the function that reads its settings from them."""
 
     after: str
-    """Name of the option of the kernel after which they stand in the help."""
+    """Name of the kernel's option after which the help lists them."""
     options: tuple[click.Option, ...]
     read: Callable[[Mapping[str, Any]], object]
     """Returns the settings for the values of all options; raises `InputError`."""
@@ -63,11 +63,11 @@ class CommandSettings:
 class Capability:
     """An optional part of the operator, by default one that does nothing.
 
-    One instance serves as long as the process; it leads for a term at a time.
+    One instance lives as long as the process, and leads for a term at a time.
     """
 
     command: ClassVar[CommandSettings | None] = None
-    """Its options of the command line, and what makes its settings of them."""
+    """Its options of the command line."""
 
     kinds: ClassVar[frozenset[str]] = frozenset()
     """Kinds of keys that it reconciles: its own, and those of the kernel that concern it, too."""
@@ -77,7 +77,7 @@ class Capability:
 
     @staticmethod
     def build_rule(client: KubeClient) -> ReservationRule | None:
-        """Return what it has to say on Reservations; comes before the capability itself is built."""
+        """Return its rule on Reservations, None for none; called before the capability itself is built."""
 
     def listen(self) -> None:
         """Learn of new and changed objects; called several times a second while this replica leads.
@@ -86,23 +86,20 @@ class Capability:
         """
 
     def resync(self, is_due: Callable[[str], bool]) -> None:
-        """Queue what must be compared with the API server again.
-
-        `is_due` returns whether it is the turn of the object with a uid.
-        """
+        """Queue what must be compared with the API server again, for each uid that `is_due` accepts."""
 
     def reconcile(self, key: Key) -> None:
-        """Reconcile a key of one of its kinds; an error has it tried again."""
+        """Reconcile a key of one of its kinds; after an error the key comes again."""
 
     def action_watcher(self) -> ActionWatcher | None:
-        """Return what learns of each action on a Reservation, in the thread that has carried it out; None for nothing.
+        """Return what is called after each action on a Reservation, in the same thread; None for nothing.
 
-        It is called once, after all capabilities are built. The watcher must not raise.
+        Called once, after all capabilities are built. The watcher must not raise.
         """
         return None
 
     def reviews(self) -> Mapping[str, Review]:
-        """Return what answers admission reviews, by its path below the webhook's own; all replicas answer."""
+        """Return functions that answer admission reviews by path below the webhook's own, on all replicas."""
         return {}
 
     async def start(self) -> None:
@@ -113,29 +110,28 @@ class Capability:
 
     @property
     def answers_always(self) -> bool:
-        """Return whether reviews come even without a live Reservation: they are answered for a while after the end."""
+        """Return whether reviews come without a live Reservation, too: a stopping replica answers them for a while."""
         return False
 
     def tasks(self) -> Mapping[str, Callable[[threading.Event], None]]:
-        """Return by name what runs in a thread of its own until the event is set."""
+        """Return by name functions that run in threads of their own until the event is set."""
         return {}
 
     def stop_term(self) -> None:
-        """Stop acting and forget; called again and again while this replica does not lead."""
+        """Stop acting and forget all state of the term; called repeatedly while this replica does not lead."""
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """What is read of an object whose creation is waited for."""
+    """The part of an object that shows that it exists."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 class PolledKind:
-    """Has a kind listed every three seconds while there are objects of it, and else as soon as there is one.
+    """Lists a kind every three seconds while there are objects of it, and otherwise as soon as a watch reports one."""
 
-    Such kinds do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it
-    waiting for ever. While there is no object, a watch of our own tells of the first.
-    """
+    # These kinds do not come through kopf: if it watches two, and one watch ends while the connection of the other is
+    # cut, it waits for ever (as in nolar/kopf#1276).
 
     def __init__(self, client: KubeClient, clock: Clock, resource: Resource, refresh: Callable[[], bool]) -> None:
         """`refresh` lists the kind, and returns whether there is any object of it."""
@@ -149,10 +145,7 @@ class PolledKind:
         self._listed_at: float | None = None
 
     def listen(self) -> bool:
-        """Call `refresh` if it is time, and return whether it worked.
-
-        Its failure is logged, and it is called again the next time.
-        """
+        """Call `refresh` if it is time; return whether it worked. A failure is logged and tried again."""
         self._begin_watch()
         now = self._clock.monotonic()
         pause = _LIST_SECONDS if self._has_objects or self._has_changed.is_set() else _EMPTY_SECONDS

@@ -55,7 +55,7 @@ from berth_operator.settings import OperatorSettings
 
 _FIRST_RETRY_SECONDS: Final = 0.2
 _LONGEST_RETRY_SECONDS: Final = 10.0
-_MOST_DOUBLINGS: Final = 10
+_MAX_DOUBLINGS: Final = 10
 """More doublings would exceed a float after hours of failures."""
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
@@ -164,7 +164,7 @@ class Controller:
     def _build_lease(self) -> LeaseHolder:
         """Build the lease, whose notes show if the hand-over path is proven."""
         lease = LeaseHolder(
-            self._client.apart(1),  # so that no renewal waits for the other calls
+            self._client.apart(1),  # a connection of its own: no renewal waits for the other calls
             self._settings.placeholders.namespace,
             OPERATOR_LEASE,
             self._settings.identity,
@@ -178,7 +178,7 @@ class Controller:
     def start(self) -> None:
         """Fill the cache and start the threads.
 
-        Raises what the first lists raise, and may be called again after a `RetryableError`.
+        Raises what the first lists raise; may be called again after a `RetryableError`.
         """
         self._lease.look()
         self._list_reservations()
@@ -198,10 +198,7 @@ class Controller:
         self._started.set()
 
     def _list_reservations(self) -> None:
-        """List all Reservations before kopf does.
-
-        Without the right to list them, the operator must end.
-        """
+        """List all Reservations before kopf does; without the right to list them the operator must end."""
         deadline = time.monotonic() + _SYNC_SECONDS
         while True:
             try:
@@ -226,10 +223,7 @@ class Controller:
         self._refusals.schedule(pod)
 
     def stop_acting(self) -> None:
-        """Stop acting and release the lease, but keep watching.
-
-        If a thread does not end in time, the lease is left to expire, so that no other replica acts beside it.
-        """
+        """Stop acting and release the lease, but keep watching: the webhook goes on answering from the cache."""
         self._retired.set()
         self._queue.stop()
         self._probe.stop()
@@ -238,6 +232,7 @@ class Controller:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self._cache.start_epoch()  # later reviews go by what the next leader writes
         self._stop_term()
+        # A worker that hangs in a call may still act: the Lease is left to expire, so that no replica acts beside it.
         if not any(thread.is_alive() for thread in self._actors):
             self._lease.release()
 
@@ -297,10 +292,10 @@ class Controller:
     # --- leading
 
     def _lead(self) -> None:
-        """Acquire the lease when it is free, and resync the cache.
+        """Acquire the lease when it is free, and resync the cache then, after dropped keys, and regularly.
 
-        The resync follows the acquisition and dropped keys, and is repeated regularly. Without the lease the cache is
-        resynced regularly, too: the webhook answers from it. After a change of the clock every key is reconciled.
+        Without the lease the cache is resynced, too, for the webhook answers from it. After a change of the clock every
+        key is reconciled.
         """
         last_sweep = last_look = time.monotonic()
         clock_watch = ClockWatch(self._clock)
@@ -390,7 +385,7 @@ class Controller:
         metrics.RECONCILE_SECONDS.labels(kind=key.kind).observe(time.monotonic() - started)
 
     def _dispatch(self, key: Key) -> None:
-        """Have the kernel reconcile a key, then each capability that it concerns."""
+        """Reconcile a key in the kernel, then in each capability that it concerns."""
         by_kernel = self._reconcilers.get(key.kind)
         if by_kernel is not None:
             by_kernel(key)
@@ -424,5 +419,5 @@ class Controller:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         metrics.ACTION_FAILURES.labels(error=type(error).__name__).inc()
-        delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures, _MOST_DOUBLINGS), _LONGEST_RETRY_SECONDS)
+        delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS), _LONGEST_RETRY_SECONDS)
         self._queue.add(key, delay)

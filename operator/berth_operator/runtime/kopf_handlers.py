@@ -26,11 +26,9 @@ def declare_process(
     stream: ReservationStream,
     stop_flag: asyncio.Event,
 ) -> None:
-    """Register how kopf starts the program and reaches the API server.
+    """Register how kopf starts the program and reaches the API server."""
 
-    There is no `on.cleanup`: kopf also runs it when only its watch has failed and restarts.
-    """
-
+    # No `on.cleanup`: kopf also runs it when only its watch has failed, and a new run of it follows.
     @kopf.on.startup(id="start", registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
         configure(settings)
@@ -47,12 +45,10 @@ def declare_process(
 
 
 def declare_reservations(registry: kopf.OperatorRegistry, program: App) -> None:
-    """Register what happens to a Reservation.
+    """Register what happens to a Reservation."""
 
-    Its end comes with `on.event`: kopf calls `on.delete` only for objects that carry its finalizer, and with that none
-    could be deleted while the operator is down. The same holds for timers, so expiry is a delayed key of the queue.
-    """
-
+    # Not `on.delete`: kopf calls it only for objects with its finalizer, with which none could be deleted while the
+    # operator is down. Timers need the finalizer, too, so expiry is a delayed key of the queue.
     @kopf.on.event(*RESERVATION, id="event", registry=registry)
     async def apply(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
         program.apply_event(event["type"], event["object"])
@@ -65,10 +61,7 @@ def declare_reservations(registry: kopf.OperatorRegistry, program: App) -> None:
 
 
 def drain_on_signal(program: App, stop_flag: asyncio.Event) -> None:
-    """Drain on SIGTERM before kopf stops watching.
-
-    A second SIGTERM ends the process at once.
-    """
+    """Drain on SIGTERM before kopf stops watching; a second SIGTERM ends the process at once."""
     loop = asyncio.get_running_loop()
     draining: set[asyncio.Task[None]] = set()
 

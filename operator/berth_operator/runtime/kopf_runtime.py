@@ -26,9 +26,9 @@ _LATER_WAITS_SECONDS: Final = 5.0
 _REQUEST_SECONDS: Final = 30.0
 _CONNECT_SECONDS: Final = 5.0
 _IDLE_SECONDS: Final = 30.0
-"""After so long without a watch or a request kopf never watches: it missed the CRD at its start."""
+"""kopf that has neither watched nor sent a request for so long never will: it missed the CRD at its start."""
 _FAILURES_BEFORE_A_NEW_RUN: Final = 3
-"""kopf repeats a request with the same address, authority, proxy and credentials for ever; a new run reads them."""
+"""kopf repeats a request with the same address, authority, proxy and credentials for ever; a new run rereads them."""
 _CHECK_SECONDS: Final = 1.0
 _HTTP_OK: Final = 200
 _IN_VAIN_SECONDS: Final = PROMPT_WATCH.in_vain_seconds
@@ -39,10 +39,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class EndlessWaits(Iterable[float]):
-    """Endless pauses between kopf's tries.
-
-    Kopf gives up at the end of its own list.
-    """
+    """Endless pauses between kopf's tries: it gives up at the end of a finite list."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain(_FIRST_WAITS_SECONDS, itertools.repeat(_LATER_WAITS_SECONDS))
@@ -55,10 +52,7 @@ class StatusAsMemory(kopf.DiffBaseStorage):
     """
 
     def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:  # noqa: ARG002 - kopf's
-        """Return the spec's generation as kopf's essence.
-
-        Kopf would copy the whole object.
-        """
+        """Return the spec's generation as kopf's essence, for which kopf would copy the whole object."""
         return {"spec": {"generation": (body.get("metadata") or {}).get("generation")}}
 
     def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
@@ -110,11 +104,11 @@ class _Watch:
 class ReservationStream:
     """Learns from kopf's requests when it has listed and watches Reservations, and why it should begin anew.
 
-    What kopf would do nothing about is applied here, and kopf sees a bookmark in its place.
-
-    kopf calls no handler at the end of a list, nor for an object that a second list no longer has. It goes on with the
-    same connection settings and from the same resourceVersion whatever happens, so both are given up with its run.
+    Events that kopf would ignore are applied here, and kopf sees a bookmark in their place.
     """
+
+    # kopf calls no handler at the end of a list, nor for an object that a second list lacks. It keeps its connection
+    # settings and its resourceVersion whatever happens (see also nolar/kopf#1276), so both are given up with its run.
 
     def __init__(self, on_listed: Callable[[], None], apply_handled: Callable[[bytes], str] = lambda _: "") -> None:
         """`apply_handled` applies a line of the watch and returns its resourceVersion, or "" for one left to kopf."""
@@ -124,10 +118,7 @@ class ReservationStream:
         self.reset()
 
     def reset(self) -> None:
-        """Reset for a new run of kopf.
-
-        Kopf starts the program first and lists then.
-        """
+        """Reset for a new run of kopf, which starts the program first and lists then."""
         self._is_open = self._has_listed = False
         self._under_way = self._failures = 0
         self._last_request: float | None = None
@@ -149,10 +140,7 @@ class ReservationStream:
         return max(0.0, time.monotonic() - self._last_request)
 
     def silent_seconds(self) -> float:
-        """Return how long ago the API server last answered kopf or brought something by its watch.
-
-        A new run of kopf is no answer.
-        """
+        """Return how long ago kopf last got an answer or a line of its watch, over all its runs."""
         return 0.0 if self._answered_at is None else time.monotonic() - self._answered_at
 
     def why_begin_anew(self) -> str:
@@ -190,10 +178,7 @@ class ReservationStream:
         self._failures += 1
 
     async def _note_answer(self, _session: object, _context: object, params: aiohttp.TraceRequestEndParams) -> None:
-        """Call `on_listed` when a watch begins.
-
-        Kopf has processed the whole list by then.
-        """
+        """Call `on_listed` when a watch begins: kopf has processed the whole list by then."""
         self._note_end()
         self._failures = 0
         self._answered_at = time.monotonic()
@@ -229,10 +214,7 @@ class ReservationStream:
 
 
 class _ReadableLines:
-    """Content of a watch response for kopf: without what it has nothing to do about, and without too deep nesting.
-
-    Stand-ins replace too deeply nested Reservations.
-    """
+    """Content of a watch response without events that kopf ignores, and with stand-ins for too deep Reservations."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
@@ -243,7 +225,7 @@ class _ReadableLines:
     def report_to(
         self, at_lines: Callable[[], None], at_end: Callable[[], None], apply_handled: Callable[[bytes], str]
     ) -> None:
-        """Call one function whenever something has come, another when the stream has ended, whatever has ended it.
+        """Register callbacks for each chunk and for the end of the stream.
 
         Each line goes to `apply_handled` first; kopf sees those for which it returns "".
         """
@@ -314,10 +296,7 @@ class ReadableAnswer(aiohttp.ClientResponse):
 
 
 def readable_line(line: bytes) -> bytes:
-    """Return a line of a watch in readable form.
-
-    A stand-in replaces a too deeply nested Reservation.
-    """
+    """Return a line of a watch as it is, or with a stand-in for a Reservation that is nested too deeply."""
     if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
         return line
     event = decode_event(_WATCH, line)
@@ -332,12 +311,10 @@ Declare = Callable[[kopf.OperatorRegistry, asyncio.Event], None]
 
 
 async def run_kopf(program: App, stream: ReservationStream, declare: Declare, identity: str) -> None:
-    """Run kopf until a request to stop, then stop the program.
-
-    Raises the error of a failed start. Some transient errors end kopf: an error event other than 410, a 404 while the
-    API server begins to serve the kind, credentials that were refused twice; others would keep it deaf for ever. The
-    webhook must go on answering meanwhile.
-    """
+    """Run kopf until a request to stop, then stop the program; raises the error of a failed start."""
+    # Some transient errors end kopf: an error event other than 410, a 404 while the API server begins to serve the
+    # kind, credentials that were refused twice. Others would keep it deaf for ever (nolar/kopf#1276). The webhook must
+    # go on answering meanwhile, so kopf runs again in the same process.
     stop_flag = asyncio.Event()
     try:
         for wait_seconds in EndlessWaits():
@@ -385,10 +362,8 @@ async def _end_with(stop_flag: asyncio.Event, ends: asyncio.Event) -> None:
 
 
 async def _end_deaf(program: App, stream: ReservationStream, ends: asyncio.Event) -> None:
-    """End a run of kopf that will never hear of Reservations again.
-
-    A quiet cluster brings no bookmark either, so a silent watch is given up only where the revisions have gone back.
-    """
+    """End a run of kopf that will never hear of Reservations again."""
+    # A quiet cluster may bring no bookmark either, so a silent watch is given up only if the revisions have gone back.
     why = ""
     while not ends.is_set() and not why:
         if stream.is_in_vain and not await asyncio.to_thread(program.is_behind, stream.version):

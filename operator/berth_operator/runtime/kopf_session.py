@@ -66,10 +66,8 @@ def connection_info(configuration: Any) -> kopf.ConnectionInfo:  # noqa: ANN401 
 
 
 def _authorize(info: kopf.ConnectionInfo) -> ClientMiddlewareType:
-    """Return what adds the credentials to each request to the API server.
-
-    As headers of the session they would go to the proxy, too, and to where the API server redirects.
-    """
+    """Return the middleware that adds the credentials to each request to the API server."""
+    # As headers of the session they would go to the proxy, too, and to any host that the API server redirects to.
     credentials, server = info.as_http_headers(), urlsplit(info.server)
     origin = _origin(server.scheme, server.hostname, server.port)
 
@@ -82,7 +80,7 @@ def _authorize(info: kopf.ConnectionInfo) -> ClientMiddlewareType:
 
 
 def _origin(scheme: str, host: str | None, port: int | None) -> tuple[str, str, int | None]:
-    """Return what tells two servers apart, however their addresses are written."""
+    """Return scheme, host and port in canonical form, however the address is written."""
     name = host or ""
     with suppress(ValueError):
         name = ip_address(name).compressed
@@ -90,7 +88,7 @@ def _origin(scheme: str, host: str | None, port: int | None) -> tuple[str, str, 
 
 
 class _NamedServer(ssl.SSLContext):
-    """A context that expects a certificate for one name, whatever the address is: `tls-server-name`."""
+    """A context that expects a certificate for one name, whatever the address is, as kubeconfig's `tls-server-name`."""
 
     server_name: str
 

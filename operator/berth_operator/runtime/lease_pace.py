@@ -24,7 +24,7 @@ class LeasePace:
         self._on_first: Callable[[], None] = lambda: None
 
     def on_first(self, call: Callable[[], None]) -> None:
-        """Register what is called when the first place of a plan is there."""
+        """Register a callback for the first live Reservation of a plan."""
         self._on_first = call
 
     def note(self, reservation: Reservation) -> None:

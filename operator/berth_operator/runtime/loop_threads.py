@@ -31,10 +31,7 @@ class LoopThread:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop the loop; a loop that never ran is only closed.
-
-        Nothing may be scheduled afterwards.
-        """
+        """Stop and close the loop; nothing may be scheduled afterwards."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

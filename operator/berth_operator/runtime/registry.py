@@ -26,6 +26,6 @@ CAPABILITIES: Final[tuple[type[Capability], ...]] = (
 
 
 def build_rules(client: KubeClient) -> JoinedRules:
-    """Return what all capabilities have to say on Reservations."""
+    """Return the rules of all capabilities as one."""
     rules = (capability.build_rule(client) for capability in CAPABILITIES)
     return JoinedRules(rule for rule in rules if rule is not None)

@@ -1,4 +1,4 @@
-"""How long the API server has said nothing, to the operator's own client and to kopf."""
+"""For how long the operator's own client and kopf have heard nothing from the API server."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,16 +14,14 @@ def _never() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Who hears nothing of the API server, and since when."""
+    """Seconds since the operator's own client and kopf last heard from the API server."""
 
     own_seconds: Callable[[], float] = _never
     kopf_seconds: Callable[[], float] = _never
 
     def why_unhealthy(self) -> str:
-        """Return what only a new process would mend, "" if nothing.
-
-        An API server that answers no client is none of that: a restarted operator would know less, and come back later.
-        """
+        """Return the fault that only a new process would mend, "" if there is none."""
+        # If the API server answers no client, a restarted operator would only know less and be back later.
         is_answered = self.own_seconds() <= LONGEST_SILENCE_SECONDS
         return self._of_kopf() if is_answered else ""
 

@@ -91,10 +91,7 @@ class WorkQueue:
         heapq.heappush(heap, (self._due[key], self._serial, key))
 
     def take(self) -> Key | None:
-        """Wait for a due key and return it.
-
-        None once the queue is stopped.
-        """
+        """Wait for a due key and return it, None once the queue is stopped."""
         with self._condition:
             while not self._stopped:
                 key = self._pop_due()
@@ -140,10 +137,7 @@ class WorkQueue:
 
     @property
     def late_seconds(self) -> float:
-        """Return how late the last key was taken.
-
-        This is how far behind the workers are.
-        """
+        """Return how late the last key was taken, which is how far behind the workers are."""
         return self._late_seconds
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
 """kube-scheduler: its conditions on pods, and the node that it tries first.
 
-It tries `status.nominatedNodeName` before all other nodes, whoever wrote the field (`findNodesThatFitPod` in
+It tries `status.nominatedNodeName` before all other nodes (KEP-1923), whoever wrote the field (`findNodesThatFitPod` in
 `pkg/scheduler/schedule_one.go`).
 """
 

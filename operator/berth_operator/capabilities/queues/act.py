@@ -87,8 +87,8 @@ _EVENTS: Final = {
 _KUEUE_SECONDS: Final = 15.0
 """How often the namespaces that Kueue manages are listed."""
 _LINGER_SECONDS: Final = 60.0
-"""How long pods are watched after the last queue is gone. API servers see late that the registration is gone, as each
-has an informer of its own for it, and gate pods until then."""
+"""How long pods are watched after the last queue is gone. Each API server has an informer of its own for registrations
+(kubernetes/kubernetes#119180), and has pods gated until it sees that ours is gone."""
 _STATUS_SECONDS: Final = 1.0
 """Seconds between two writes of a status in which only numbers have changed."""
 _UNLISTED_SECONDS: Final = 1.0
@@ -286,7 +286,7 @@ class Queues(Capability):
         return nodes_by_queue
 
     def _keep(self, decisions: Iterable[SlotDecision]) -> None:
-        """Have the nodes fenced that queues keep, each for the namespaces of these queues."""
+        """Record the nodes that queues keep, each with the namespaces of these queues, for the kernel to fence."""
         namespaces_by_node: dict[str, frozenset[str]] = {}
         for decision in decisions:
             for node in decision.kept:
@@ -313,10 +313,7 @@ class Queues(Capability):
         return pending_error
 
     def _hold(self, decision: SlotDecision, term: int) -> BerthError | None:
-        """Create, renew and end the slots of a queue; return the first refusal to change one.
-
-        Raises the error of a refused creation.
-        """
+        """Create, renew and end the slots of a queue; return the first refused change, raise a refused creation."""
         first_error: BerthError | None = None
         changes = [(self._end_slot, ended) for ended in (*decision.ends, *self._surplus(decision))]
         for change, reservation in (*changes, *((self._renew_slot, renewed) for renewed in decision.renews)):
@@ -336,13 +333,11 @@ class Queues(Capability):
         return first_error
 
     def _surplus(self, decision: SlotDecision) -> tuple[Reservation, ...]:
-        """Return the held slots that are too many and that no waiting pod may take.
-
-        A pod that was created while the webhook was away has no slot yet, and would lose its room to others if the slot
-        ended.
-        """
+        """Return the held slots that are too many and that no waiting pod may take."""
         if not decision.spare:
             return ()
+        # A pod that was created while the webhook was away has no slot yet, and would lose its room to others if the
+        # slot ended.
         pods = self._client.list(PODS, namespace=decision.slots.namespace, field_selector=WITHOUT_NODE, type=Pod).items
         takers = sum(
             RESERVATION_LABEL not in pod.metadata.labels
@@ -393,7 +388,7 @@ class Queues(Capability):
         self._registration.forget()
 
     def _ungate_all(self, pods: Iterable[QueuePod], term: int) -> BerthError | None:
-        """Take gates off; return the first error, which does not stop other pods."""
+        """Remove gates; return the first error, which does not stop other pods."""
         first_error: BerthError | None = None
         failures = Counter[str]()
         for pod in pods:
@@ -438,7 +433,7 @@ class Queues(Capability):
         return read_queue_pod(current, self._own_namespace)
 
     def _require(self, term: int) -> None:
-        """Raise `LeaseLostError` unless this replica still leads in the term in which it decided."""
+        """Raise `NotLeadingError` unless this replica still leads in the term in which it decided."""
         require_lease(lambda: term == self._term and self._leads())
 
     def _write_statuses(self, decision: QueueDecision, term: int) -> BerthError | None:

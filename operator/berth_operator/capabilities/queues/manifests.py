@@ -5,11 +5,9 @@ from berth_operator.reservation.pod_patches import Operations
 
 
 def build_queue_ungating(uid: str, index: int | None) -> Operations:
-    """Return the patch that removes the gate of queues from a pod, which fails if the pod's gates have changed.
-
-    The tests keep it from removing the gate of another controller, whose removal may have moved ours, and from a new
-    pod of the same name.
-    """
+    """Return the patch that removes the gate of queues from a pod, which fails if the pod's gates have changed."""
+    # The tests protect a new pod of the same name, and the gates of other controllers: the removal of another gate
+    # moves ours to a lower index.
     path = f"/spec/schedulingGates/{index}"
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},

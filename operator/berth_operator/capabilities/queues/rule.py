@@ -113,9 +113,9 @@ class QueueRule(ReservationRule):
         return bool(queue_of_slot(reservation))
 
     def counted_in(self, reservation: Reservation) -> str:
-        """Return which queue counts the places, of Volcano by the name in `spec.queue`, of Berth by the namespace.
+        """Return which queue counts the places: of Volcano's the one in `spec.queue`, of Berth's the namespace's.
 
-        Of Volcano's only what its own scheduler places; the rest as its extender is told.
+        Volcano's scheduler counts the pods that it places itself; of others it learns from its extender.
         """
         name, namespace = reservation.spec.queue, reservation.metadata.namespace
         if not name:
@@ -134,7 +134,7 @@ class QueueRule(ReservationRule):
         return f'queue "{reservation.spec.queue}" of Volcano by spec.queue{others}'
 
     def _look(self) -> "_Known":
-        """Return which queues there are, as it was a moment ago."""
+        """Return which queues there are, as of the last half minute."""
         with self._lock:
             if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
                 self._looked_at = time.monotonic()
@@ -155,5 +155,5 @@ class QueueRule(ReservationRule):
         return choose_namespaces(queues, labels_of, list_kueue(self._client), "").queue_of
 
     def placeholder_annotations(self, reservation: Reservation) -> Mapping[str, str]:
-        # By this a scheduler with queues counts a placeholder in the queue of its Reservation.
+        # Volcano's extender counts a placeholder in the queue of its Reservation by this.
         return {QUEUE_ANNOTATION: reservation.spec.queue} if reservation.spec.queue else {}

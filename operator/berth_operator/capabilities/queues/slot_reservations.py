@@ -76,12 +76,10 @@ class QueueSlots:
     """Why the API server has refused to create a Reservation for a slot; "" if it has not."""
 
     def holds(self, reservation: str, name: str, requests: ResourceAmounts) -> bool:
-        """Return whether a placeholder holds a slot of the queue, given uid and name of its Reservation.
-
-        So it does if its Reservation is gone already, which the placeholder follows in a moment.
-        """
+        """Return whether a placeholder holds a slot of the queue, given uid and name of its Reservation."""
         if reservation in self.own:
             return True
+        # If the Reservation is gone, the placeholder follows in a moment, and still takes its room until then.
         is_slot = queue_slot_number(name, self.queue.metadata.name, self.queue.metadata.uid) is not None
         return is_slot and reservation not in self.known and requests == self.slot
 

@@ -31,15 +31,11 @@ from berth_core import (
 )
 from berth_kube import DESCHEDULER_POLICIES, RESERVATION_WINDOWS, EventType, Listed, NotFoundError
 from berth_operator.capabilities.windows import logs, metrics
-from berth_operator.capabilities.windows.decide import (
-    WindowDecision,
-    decide_window,
-    waits_for_capacity,
-    waits_for_moves,
-)
+from berth_operator.capabilities.windows.decide import WindowDecision, decide_window
 from berth_operator.capabilities.windows.manifests import build_window_reservation, pod_spec_of
 from berth_operator.capabilities.windows.node_chooser import WindowNodeChooser
 from berth_operator.capabilities.windows.pace import OpeningPace
+from berth_operator.capabilities.windows.status import waits_for_capacity, waits_for_moves
 from berth_operator.capabilities.windows.store import WINDOW, WindowStore
 from berth_operator.reservation.act.context import (
     create_reservation,
@@ -78,7 +74,7 @@ def _collecting(refusals: list[PermanentError]) -> Iterator[None]:
 
 
 class Windows(Capability):
-    """Carries out what a window's decision says, and writes its status."""
+    """Carries out the decisions on windows, and writes their statuses."""
 
     kinds = frozenset({WINDOW})
 
@@ -140,18 +136,17 @@ class Windows(Capability):
         for reservation, end in decision.retimed:
             with _collecting(refusals):
                 self._retime(reservation, end)
-        waits = [self._open(window, occurrence) for occurrence in decision.opens]
-        is_without_nodes, pace_seconds = None in waits, max((wait for wait in waits if wait), default=0.0)
+        waits_seconds = [self._open(window, occurrence) for occurrence in decision.opens]
+        is_without_nodes, pace_seconds = None in waits_seconds, max(filter(None, waits_seconds), default=0.0)
         if decision.closes or decision.retimed or decision.opens:
-            over_pace = self._pace_in_words(window) if pace_seconds else ""
+            over_pace = self._why_over_pace(window) if pace_seconds else ""
             decision = self._decide(window, without_nodes=is_without_nodes, over_pace=over_pace)
         self._write_status(window, decision.status)
         self._report(window, decision_before)
         if decision.wake_seconds is not None:
-            looks = [decision.wake_seconds]
-            looks += [_WITHOUT_NODES_SECONDS] if is_without_nodes else []
-            looks += [pace_seconds] if pace_seconds else []
-            self._enqueue(key, min(looks))
+            without_nodes_seconds = _WITHOUT_NODES_SECONDS if is_without_nodes else None
+            wakes_seconds = (decision.wake_seconds, without_nodes_seconds, pace_seconds or None)
+            self._enqueue(key, min(seconds for seconds in wakes_seconds if seconds is not None))
         if refusals:
             raise refusals[0]
 
@@ -172,22 +167,19 @@ class Windows(Capability):
         )
 
     def _count_idle(self, uids: Collection[str]) -> Mapping[str, int]:
-        """Return how many slots of Reservations with these uids are idle at their start.
-
-        Where they cannot be counted, the last count serves, so that windows close in time; raises `RetryableError` if
-        there is none.
-        """
+        """Return by uid how many slots of these Reservations are idle at their start."""
         try:
             self._idle_slots = self._nodes.count_idle()
         except RetryableError:
+            # The last count serves, if it has them all, so that windows close in time.
             if not self._idle_slots.keys() >= set(uids):
                 raise
         return self._idle_slots
 
     def _why_over_limit(self, window: ReservationWindow) -> str:
-        """Return why a window opens nothing: as many as its namespace may have are older. "" if it opens."""
-        namespace, most = window.metadata.namespace, self._limits.of(window.metadata.namespace).windows
-        if most is None:
+        """Return that as many windows as the namespace may have are older than this one, "" if they are fewer."""
+        namespace, limit = window.metadata.namespace, self._limits.of(window.metadata.namespace).windows
+        if limit is None:
             return ""
         age = _age_of(window)
         older = sum(
@@ -196,17 +188,17 @@ class Windows(Capability):
             and not (other.spec.suspend or other.metadata.deletion_timestamp)
             for other in self.store.all()
         )
-        if older < most:
+        if older < limit:
             return ""
         return (
-            f"the namespace {namespace} may have {most} windows that open, and older ones are as many (limit windows)"
+            f"the namespace {namespace} may have {limit} windows that open, and older ones are as many (limit windows)"
         )
 
-    def _pace_in_words(self, window: ReservationWindow) -> str:
+    def _why_over_pace(self, window: ReservationWindow) -> str:
         namespace = window.metadata.namespace
-        most = self._limits.of(namespace).begun_per_minute
+        limit = self._limits.of(namespace).begun_per_minute
         return (
-            f"the windows of the namespace {namespace} may begin {most} Reservations a minute, and have begun as many "
+            f"the windows of the namespace {namespace} may begin {limit} Reservations a minute, and have begun as many "
             "(limit begunPerMinute)"
         )
 
@@ -221,9 +213,9 @@ class Windows(Capability):
         return policies_that_move(self._policies, WINDOW_MOVES, self._clock.now())
 
     def _open(self, window: ReservationWindow, times: Occurrence) -> float | None:
-        """Create the Reservation of an occurrence.
+        """Create the Reservation of an occurrence; return 0.
 
-        Return the seconds for which the namespace's limit has it wait, None if no node may be used.
+        If the namespace's limit delays it, return the seconds until it may begin; if no node may be used, None.
         """
         raw = self._read_current(window)
         if raw is None:
@@ -289,7 +281,7 @@ class Windows(Capability):
             self.store.put(ReservationWindow.read(body))
 
     def _report(self, window: ReservationWindow, decision: WindowDecision) -> None:
-        """Record what did not open; the status settles it, so that it is recorded once."""
+        """Record what did not open, once: `status.lastStart` is past it by now."""
         for occurrence in decision.missed:
             metrics.OCCURRENCES.labels(result="missed").inc()
             self._log(logs.MISSED, window, occurrence.start)

@@ -1,7 +1,7 @@
-"""What is idle at the start of an occurrence: which nodes are taken for it, and how many of its slots that holds.
+"""The capacity that is idle at the start of an occurrence: which nodes are chosen by it, and how many slots it holds.
 
-Nodes are taken by what is unused now and what pods leave that say they end before the start, the most first. That
-favours few large pieces over many small ones.
+Idle is what is unused now or left by pods that end before the start. The nodes with the most come first: few large
+pieces are favoured over many small ones.
 """
 
 from collections import Counter
@@ -22,27 +22,26 @@ from berth_core import (
     effective_requests,
     read_timestamp,
 )
-from berth_operator.capabilities.windows.decide import start_of
+from berth_operator.capabilities.windows.status import start_of
 from berth_operator.reservation.store.pods import reservation_uid
 
 SlotKey = tuple[str, str, str]
 """Reservation's uid, task and index of a slot."""
 
-_MOST_NODES: Final = 1000
+_MAX_NODES: Final = 1000
 """As many as a task may name."""
 
 
 @dataclass(slots=True)
 class NodeOccupancy:
-    """What a node offers, and what its pods take until when."""
+    """What a node offers, and what each of its pods takes and until when."""
 
     name: str
     allocatable: ResourceAmounts
     taken: list[tuple[ResourceAmounts, datetime | None]] = field(default_factory=list)
-    """Requests, and the end that a pod says it has; None for one that stays."""
+    """The requests and the expected end of each pod, None for one that stays."""
 
     def idle_at(self, moment: datetime) -> ResourceAmounts:
-        """Return what no pod takes at a moment."""
         staying_amounts = [amount for amount, end in self.taken if end is None or end > moment]
         return self.allocatable.minus(ResourceAmounts.total(staying_amounts))
 
@@ -52,11 +51,11 @@ class AwaitedSlots:
     """The slots of an occurrence that are neither held nor taken."""
 
     requests: ResourceAmounts
-    """Of one slot, including its pod slot."""
+    """Requests of one slot, including the pod that a node counts for it."""
     by_node: Mapping[str, int]
-    """How many await which node; "" for those without one yet."""
+    """The number of slots that await each node; "" for slots without one yet."""
     nodes: tuple[str, ...]
-    """The nodes on which those without one may be."""
+    """The nodes that slots without one may get."""
     start: datetime
     end: datetime | None
     keys: frozenset[SlotKey] = frozenset()
@@ -92,10 +91,10 @@ def slot_of(placeholder: Pod) -> SlotKey:
 def choose_window_nodes(
     nodes: Iterable[NodeOccupancy], requests: ResourceAmounts, slots: int, start: datetime
 ) -> tuple[str, ...]:
-    """Return the nodes whose idle capacity holds all slots at the start, by that, the most first.
+    """Return the nodes whose idle capacity at the start holds all slots, the most idle first.
 
-    `requests` are of one slot, including its pod slot. If all nodes together cannot hold them, these are the most idle
-    ones whose allocatable amounts can. Nodes on which no slot fits are left out.
+    `requests` are those of one slot, including its pod. If all nodes together are not idle enough, return the most idle
+    ones whose allocatable amounts suffice. Nodes on which no slot ever fits are left out.
     """
     ranked_nodes = sorted(
         (
@@ -104,7 +103,7 @@ def choose_window_nodes(
         ),
         key=lambda candidate: (-candidate[0], -candidate[1], candidate[2]),
     )
-    usable_nodes = [candidate for candidate in ranked_nodes if candidate[1] > 0][:_MOST_NODES]
+    usable_nodes = [candidate for candidate in ranked_nodes if candidate[1] > 0][:_MAX_NODES]
     has_idle = sum(free for free, _, _ in usable_nodes) >= slots
     chosen_nodes: list[str] = []
     slots_free = 0

@@ -43,7 +43,7 @@ _COUNTED_SECONDS: Final = 15.0
 class WindowNodeChooser:
     """Chooses the nodes of occurrences; thread-safe.
 
-    The places that any window awaits count as taken, the older Reservation's first: no room is counted twice.
+    What any window awaits counts as taken, in the order of the Reservations' age, so that no room is counted twice.
     """
 
     def __init__(self, context: Context) -> None:
@@ -54,12 +54,12 @@ class WindowNodeChooser:
         self._ends = ExpectedEnds(context)
         self._lock = threading.Lock()
         self._taken: dict[str, list[tuple[SlotKey, ResourceAmounts, datetime | None]]] = {}
-        """By node what its pods take until when; the first entry is the slot if it is a placeholder."""
+        """By node the slot (for placeholders), the requests and the expected end of each pod."""
         self._listed_at = -_COUNTED_SECONDS
         self._promised: dict[str, tuple[float, AwaitedSlots]] = {}
-        """By `namespace/name` the Reservations that are about to be created."""
+        """The Reservations that are about to be created, by `namespace/name`."""
         self._read: dict[str, tuple[str, AwaitedSlots]] = {}
-        """By uid the version of a Reservation and what it awaits."""
+        """The version of a Reservation and what it awaits, by uid."""
 
     def choose(self, window: ReservationWindow, spec: PodSpec, times: Occurrence) -> tuple[str, ...]:
         """Return the nodes of an occurrence, none if no node may be used; raises the API server's error."""
@@ -82,7 +82,7 @@ class WindowNodeChooser:
         return nodes
 
     def count_idle(self) -> dict[str, int]:
-        """Return by the uid of each live Reservation of a window how many of the slots that it awaits are idle then.
+        """Return how many awaited slots of each window's live Reservation, by uid, are idle at its start.
 
         Only nodes count that its pods may enter now. Raises the API server's error.
         """
@@ -118,7 +118,7 @@ class WindowNodeChooser:
             yield reservation, self._read[uid][1]
 
     def _awaited_by_promises(self, known: Collection[str]) -> dict[str, AwaitedSlots]:
-        """Return by name what is awaited by Reservations that are about to be created."""
+        """Return what Reservations await that are about to be created, by name."""
         oldest = self._clock.monotonic() - _SURVEY_SECONDS
         self._promised = {
             name: promise for name, promise in self._promised.items() if promise[0] >= oldest and name not in known
@@ -143,9 +143,9 @@ class WindowNodeChooser:
             for node in nodes
         }
 
-    def _list_pods(self, most_seconds: float) -> None:
+    def _list_pods(self, max_age_seconds: float) -> None:
         """List all pods if the last list is older."""
-        if self._clock.monotonic() - self._listed_at < most_seconds:
+        if self._clock.monotonic() - self._listed_at < max_age_seconds:
             return
         pod_list = self._client.list(PODS, field_selector=NOT_ENDED, type=Pod)
         ends = self._ends.of(pod for pod in pod_list.items if pod.spec.node_name)

@@ -1,6 +1,7 @@
 """How many Reservations the windows of a namespace begin in a minute.
 
-The record is in memory only, so deleting windows or Reservations makes no room in it. A new leader begins anew.
+The record does not follow the objects, so that deleting windows or Reservations makes no room in it. It is in memory
+only: a new leader begins anew.
 """
 
 import threading
@@ -21,19 +22,19 @@ class OpeningPace:
         self._begun: defaultdict[str, deque[float]] = defaultdict(deque)
         """By namespace the monotonic seconds at which Reservations were begun, of the last minute."""
 
-    def begin(self, namespace: str, most: int | None) -> float:
+    def begin(self, namespace: str, limit: int | None) -> float:
         """Count one more Reservation and return 0, or return the seconds until one may begin.
 
-        `most` may begin in any minute; None for any number.
+        `limit` may begin in any minute; None for any number.
         """
-        if most is None:
+        if limit is None:
             return 0.0
         now = self._clock.monotonic()
         with self._lock:
             begun = self._begun[namespace]
             while begun and begun[0] <= now - MINUTE_SECONDS:
                 begun.popleft()
-            if len(begun) >= most:
-                return (begun[-most] if most else now) + MINUTE_SECONDS - now
+            if len(begun) >= limit:
+                return (begun[-limit] if limit else now) + MINUTE_SECONDS - now
             begun.append(now)
         return 0.0

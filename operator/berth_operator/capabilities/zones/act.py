@@ -1,22 +1,17 @@
-"""Keep the status of RevocableZones, and let preemptable pods onto open lent nodes.
+"""Keep the status of RevocableZones, and have preemptable pods let onto open lent nodes.
 
 `decide` says how, and `fences` keeps the other pods off.
 """
 
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-import msgspec
-
 from berth_core import (
-    DAEMON_POD_LABEL,
     JDB_MAX_UNAVAILABLE_ANNOTATION,
     JDB_MIN_AVAILABLE_ANNOTATION,
-    PREEMPTABLE_LABEL,
     REVOCABLE_ZONE_LABEL,
     BerthError,
     LentFence,
@@ -27,21 +22,18 @@ from berth_core import (
     RevocableZoneStatus,
     ZoneState,
     has_to_leave,
-    is_preemptable,
-    is_unschedulable,
-    preemptable_groups,
     volcano_group_of,
 )
-from berth_core.revocable_zones import says_preemptable
 from berth_kube import PODS, REVOCABLE_ZONES, KubeClient, Listed, NotFoundError
 from berth_operator.capabilities.zones import metrics
 from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
 from berth_operator.capabilities.zones.fences import LentFences
+from berth_operator.capabilities.zones.preemptable_pods import PodGroupMetadata, PreemptablePods
 from berth_operator.capabilities.zones.rule import ZoneRule
 from berth_operator.capabilities.zones.store import ZONE, ZoneStore
-from berth_operator.reservation.act.context import WITHOUT_NODE, Context, require_lease, write_status
+from berth_operator.reservation.act.context import require_lease, write_status
 from berth_operator.reservation.act.events import RecordedEvent
-from berth_operator.reservation.act.fences import kind_of_fence, label_oldest
+from berth_operator.reservation.act.fences import kind_of_fence
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.runtime.capability import Capability, Kernel
 from berth_operator.runtime.workqueue import Key, KeyKind
@@ -55,72 +47,17 @@ EVENTS: Final = {
 }
 """Reason and text of the event by the state that a zone has reached."""
 NOT_EMPTY: Final = "ZoneNotEmpty"
-"""The event on a zone that closes while pods are left on its nodes."""
+"""Reason of the event on a zone that closes while pods are left on its nodes."""
 
 _COUNT_SECONDS: Final = 10.0
 """Between two counts of the pods on a zone's nodes."""
 _MANY_NODES: Final = 50
 """The pods of more nodes are counted by one list of all pods."""
 _COUNT_SECONDS_OF_MANY: Final = 60.0
-_LET_IN_SECONDS: Final = 3.0
-
-
-# --- pods ------------------------------------------------------------------------------------------------------------
-
-
-class _GroupHeader(msgspec.Struct, frozen=True):
-    """The part of a pod group that says whether its pods are preemptable."""
-
-    metadata: ObjectMeta
-
-
-class PreemptablePods:
-    """Lets preemptable pods that a scheduler has refused past the fences of open lent nodes; thread-safe."""
-
-    def __init__(self, context: Context) -> None:
-        self._client = context.client
-        self._lock = threading.Lock()
-        self._next = 0.0
-        """Monotonic time from which the pods may be listed again."""
-
-    def let_in(self) -> None:
-        """Label the oldest such pods; raises the first refusal at the end."""
-        with self._lock:
-            if time.monotonic() < self._next:
-                return
-            self._next = time.monotonic() + _LET_IN_SECONDS
-        labels = f"!{PREEMPTABLE_LABEL},!{DAEMON_POD_LABEL}"
-        waiting_pods = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=labels, type=Pod).items
-        refused_pods = [pod for pod in waiting_pods if is_unschedulable(pod) and not pod.is_terminating]
-        groups = self._groups() if any(map(volcano_group_of, refused_pods)) else frozenset()
-        preemptable = [pod for pod in refused_pods if is_preemptable(pod, groups)]
-        label_oldest(self._client, preemptable, PREEMPTABLE_LABEL)
-
-    def mark(self, pods: Iterable[Pod]) -> None:
-        """Label the pods on open lent nodes that came by Volcano's label; raises the first refusal at the end.
-
-        Whoever owns a pod may take that label off again, and would keep the node when it closes. Berth's stays.
-        """
-        unmarked = [pod for pod in pods if PREEMPTABLE_LABEL not in pod.metadata.labels and not pod.is_terminating]
-        label_oldest(self._client, [pod for pod in unmarked if says_preemptable(pod.metadata)], PREEMPTABLE_LABEL)
-
-    def _groups(self) -> frozenset[tuple[str, str]]:
-        """Return the pod groups that say so; none where they cannot be listed."""
-        with suppress(BerthError):
-            return preemptable_groups(
-                group.metadata for group in self._client.list(POD_GROUPS, type=_GroupHeader).items
-            )
-        return frozenset()
-
-
-# --- zones -----------------------------------------------------------------------------------------------------------
 
 
 def list_zones(client: KubeClient, cache: Cache, store: ZoneStore) -> None:
-    """Refresh all zones, and queue them and the nodes whose fences nothing wants any more.
-
-    Without the CRD there are none.
-    """
+    """Refresh all zones, none without the CRD, and queue them and the nodes whose fences nothing needs any more."""
     with suppress(NotFoundError):
         listing = client.list(REVOCABLE_ZONES)
         zones_listed = tuple(RevocableZone.read(body) for body in listing.items)
@@ -168,7 +105,7 @@ class Zones(Capability):
         self._listing = kernel.listing(REVOCABLE_ZONES, self.refresh)
         self._pods = PreemptablePods(context)
         self._counts: dict[str, tuple[float, PodsLeft]] = {}
-        """By uid of a zone the pods on its nodes, and the monotonic time of that."""
+        """The monotonic time of the last count of the pods on a zone's nodes, and its result, by the zone's uid."""
 
     def listen(self) -> None:
         self._listing.listen()
@@ -224,7 +161,7 @@ class Zones(Capability):
         return sorted(meta.name for meta in node_metas if meta.labels.get(REVOCABLE_ZONE_LABEL) == zone)
 
     def _left_on(self, zone: RevocableZone, nodes: Sequence[str]) -> PodsLeft:
-        """Return the pods on a zone's nodes that leave when it closes, as they were a moment ago."""
+        """Return the pods on a zone's nodes that leave when it closes, as of the last count or a new one."""
         counted, known_left = self._counts.get(zone.metadata.uid, (0.0, PodsLeft()))
         period = _COUNT_SECONDS if len(nodes) <= _MANY_NODES else _COUNT_SECONDS_OF_MANY
         if counted and time.monotonic() - counted < period:
@@ -242,12 +179,12 @@ class Zones(Capability):
         return pods_left
 
     def _groups_of(self, pods: Sequence[Pod]) -> dict[tuple[str, str], ObjectMeta]:
-        """Return the PodGroups of pods that do not have the budget of their job themselves; none if not listed."""
+        """Return the PodGroups if a pod lacks the annotations of its job's budget; none if they cannot be listed."""
         budgets = {JDB_MAX_UNAVAILABLE_ANNOTATION, JDB_MIN_AVAILABLE_ANNOTATION}
         if not any(volcano_group_of(pod) and budgets.isdisjoint(pod.metadata.annotations) for pod in pods):
             return {}
         with suppress(BerthError):
-            groups = self._client.list(POD_GROUPS, type=_GroupHeader).items
+            groups = self._client.list(POD_GROUPS, type=PodGroupMetadata).items
             return {(group.metadata.namespace, group.metadata.name): group.metadata for group in groups}
         return {}
 
@@ -266,7 +203,7 @@ class Zones(Capability):
         return written_zone
 
     def _report(self, zone: RevocableZone, status: RevocableZoneStatus) -> None:
-        """Record a change of state; the status settles it, so that it is recorded once."""
+        """Record a change of state, once: it is in the status by now."""
         if status.state == zone.status.state or (not zone.status.state and status.state == ZoneState.CLOSED):
             return
         reason, text = EVENTS.get(ZoneState(status.state), ("", ""))

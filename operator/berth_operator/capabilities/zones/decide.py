@@ -1,11 +1,11 @@
 """Decide what the nodes of a RevocableZone are open to, and derive the zone's status.
 
-Everything follows from the schedule, the clock, and one time in the status: from when the present window takes no pods
-any more. It is not put off once it has come, as fewer pods need less time and the nodes would fill again.
+Everything follows from the schedule, the clock, and `status.evictFrom`, from when the present opening takes no more
+pods. Once that time has come it is not put off: fewer pods need less time, and the nodes would fill again.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -52,7 +52,7 @@ class ZoneDecision:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """What a zone's times say of an instant."""
+    """What a zone's schedule says about one instant."""
 
     state: ZoneState
     problem: str = ""
@@ -65,14 +65,14 @@ class _Times:
 
 
 def lent_fence(zone: RevocableZone, now: datetime) -> LentFence:
-    """Return the fence that the nodes of a zone should have; what is wrong or unknown keeps them closed."""
+    """Return the fence that the nodes of a zone should have; an invalid zone keeps them closed."""
     return LentFence.OPEN if _times(zone, now).state is ZoneState.OPEN else LentFence.CLOSED
 
 
 def lent_fence_notes(zone: RevocableZone) -> dict[str, str]:
-    """Return what the fence of a node says to those who empty it, and to those who move pods there."""
-    hour = zone.status.closes_at
-    return {EVICT_PERIOD_ANNOTATION: zone.spec.evict_period} | ({EMPTY_BY_ANNOTATION: hour} if hour else {})
+    """Return the fence's annotations, which the descheduler reads to empty a node, and to move pods there or not."""
+    closes_at = zone.status.closes_at
+    return {EVICT_PERIOD_ANNOTATION: zone.spec.evict_period} | ({EMPTY_BY_ANNOTATION: closes_at} if closes_at else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +85,29 @@ class PodsLeft:
 
     @property
     def with_budget(self) -> int:
-        """Return how many of them are of jobs that say how many pods they spare."""
+        """Return how many of them are of jobs with a disruption budget of Volcano's."""
         metas_by_pod = ((pod.metadata, self.groups.get(group_key(pod))) for pod in self.pods)
         return sum(
             any(meta is not None and _BUDGETS & meta.annotations.keys() for meta in metas) for metas in metas_by_pod
         )
 
     def time_needed(self, zone: RevocableZone) -> timedelta:
-        """Return how long they need to leave by the budgets of their jobs."""
+        """Return how long they need to leave within the budgets of their jobs."""
         return time_to_leave(self.pods, read_evict_period(zone.spec), self.groups)
 
 
 def decide_zone(
     zone: RevocableZone, fenced: Mapping[str, bool], left: PodsLeft, now: datetime, *, refused: Collection[str] = ()
 ) -> ZoneDecision:
-    """Return the status of a zone.
+    """Return the status of a zone, and when it changes by time alone.
 
-    `fenced` has its nodes and whether each has the fence that it should have, `refused` those whose fence admission has
-    given requests.
+    `fenced` says of each of its nodes whether it has the right fence; `refused` are the nodes whose fence got requests
+    from admission.
     """
     times = _times(zone, now)
     evict_from = None if times.problem else _evict_from(zone, times, left)
     if times.state is ZoneState.OPEN and evict_from is not None and evict_from <= now:
-        times = _Times(ZoneState.EMPTYING, "", times.opening, times.closes, times.following)
+        times = replace(times, state=ZoneState.EMPTYING)
     closes_at = times.opening.end if times.opening is not None and times.closes else None
     conditions = (
         (ZoneCondition.SCHEDULED, _scheduled(times)),
@@ -136,7 +136,7 @@ def decide_zone(
 
 
 def _times(zone: RevocableZone, now: datetime) -> _Times:
-    """Return what the schedule says, and the status of an opening that takes no pods any more."""
+    """Return what the schedule says about `now`; whether an opening is emptying is in the status."""
     if zone.metadata.unreadable:
         return _Times(ZoneState.INVALID, f"spec is unreadable ({zone.metadata.unreadable})")
     try:
@@ -157,14 +157,14 @@ def _times(zone: RevocableZone, now: datetime) -> _Times:
 
 
 def _is_emptying(zone: RevocableZone, opening: Opening, now: datetime) -> bool:
-    """Return whether the status says that an opening takes no pods any more."""
+    """Return whether the status says that an opening takes no more pods."""
     evict_from = read_timestamp(zone.status.evict_from)
     is_same = read_timestamp(zone.status.closes_at) == opening.end
     return is_same and evict_from is not None and evict_from <= now
 
 
 def _evict_from(zone: RevocableZone, times: _Times, left: PodsLeft) -> datetime | None:
-    """Return from when the present opening takes no pods any more, None for one without an end."""
+    """Return from when the present opening takes no more pods, None for one without an end."""
     if times.opening is None or not times.closes:
         return None
     if times.state is ZoneState.EMPTYING:
@@ -172,9 +172,6 @@ def _evict_from(zone: RevocableZone, times: _Times, left: PodsLeft) -> datetime 
     evict_before = read_evict_before(zone.spec)
     time_before_close = evict_before if evict_before is not None else left.time_needed(zone)
     return min(max(times.opening.end - time_before_close, times.opening.start), times.opening.end)
-
-
-# --- conditions ------------------------------------------------------------------------------------------------------
 
 
 def _scheduled(times: _Times) -> Condition:

@@ -1,7 +1,7 @@
 """The fences of lent nodes.
 
-A node gets its next fence before the present one goes, so that there is no gap unless its pod slots are all used. A
-fence lasts for a day if no operator renews it, as none would close the node again.
+A node gets its next fence before the present one goes, so that there is no gap unless all its pod slots are used. A
+fence lasts for a day without renewal: while no operator runs, nothing else would keep the node closed.
 """
 
 from collections import defaultdict
@@ -38,9 +38,9 @@ from berth_operator.reservation.manifests import FENCE_PRIORITY
 _LENT_FENCE_SECONDS: Final = 24 * 3600
 _LENT_PERIOD_SECONDS: Final = _LENT_FENCE_SECONDS // 2
 _ADMISSION_PAUSE_SECONDS: Final = 60
-"""So long after admission gave a fence requests, and it was deleted, the next one is tried."""
+"""The pause before the next try after a fence to which admission gave requests."""
 _REFUSED_SECONDS: Final = 30
-"""So long after it was made a fence that a kubelet ended is made again."""
+"""The age at which a fence that a kubelet has refused is replaced."""
 
 
 _LOG = structlog.get_logger(__name__)
@@ -59,10 +59,8 @@ class LentFences:
         self._settings = context.settings.placeholders
 
     def wanted(self, node: str, now: datetime) -> LentFence | None:
-        """Return the fence that a node should have, None for a node that is not lent.
-
-        A label that names no zone keeps pods off, as Volcano's plugin does, while there is any zone.
-        """
+        """Return the fence that a node should have, None for a node that is not lent."""
+        # While there is any zone, a label that names none keeps pods off, as Volcano's plugin `tdm` does.
         if not self._store.all() or not self._label_of(node):
             return None
         zone = self._zone_of(node)
@@ -71,7 +69,7 @@ class LentFences:
         return None if zone.metadata.deletion_timestamp else lent_fence(zone, now)
 
     def refused(self, nodes: Iterable[str], now: datetime) -> set[str]:
-        """Return the nodes whose fence admission gave requests a moment ago."""
+        """Return the nodes whose fence got requests from admission within the last minute."""
         pause = timedelta(seconds=_ADMISSION_PAUSE_SECONDS)
         return {node for node in nodes if node in self._refused and now - self._refused[node] < pause}
 
@@ -93,13 +91,13 @@ class LentFences:
         return {node: kinds[node] == {wanted_fence.value} for node in nodes}
 
     def outdated(self, zone: RevocableZone, nodes: Iterable[str]) -> set[str]:
-        """Return the nodes whose fence says something else than the zone, which was changed since it was made."""
-        of_zone = set(nodes)
-        fences_there = (fence for fence in self._store.fences.all() if fence.spec.node_name in of_zone)
-        return {fence.spec.node_name for fence in fences_there if not fence.is_terminal and _to_say(fence, zone)}
+        """Return the nodes whose fence has other annotations than the zone says by now."""
+        zone_nodes = set(nodes)
+        fences = (fence for fence in self._store.fences.all() if fence.spec.node_name in zone_nodes)
+        return {fence.spec.node_name for fence in fences if not fence.is_terminal and _missing_notes(fence, zone)}
 
     def reconcile(self, node: str, now: datetime) -> None:
-        """Give a node the fence that it should have, then take off the others; places go when it is closed."""
+        """Give a node the fence that it should have, then delete others, and placeholders if the node is closed."""
         if not self._store.are_known:
             return
         wanted_fence = self.wanted(node, now)
@@ -108,12 +106,12 @@ class LentFences:
         if wanted_fence is LentFence.CLOSED and wanted_fence in standing_kinds:
             self._give_up_places(node)
         if (zone := self._zone_of(node)) is not None:
-            self._tell(node, zone)
+            self._annotate(node, zone)
 
-    def _tell(self, node: str, zone: RevocableZone) -> None:
-        """Have the fence of a node say what its zone says now."""
+    def _annotate(self, node: str, zone: RevocableZone) -> None:
+        """Write onto the fence of a node what its zone says by now."""
         for fence in self._standing_on(node):
-            notes = {} if fence.is_terminating else _to_say(fence, zone)
+            notes = {} if fence.is_terminating else _missing_notes(fence, zone)
             if notes:
                 patch, meta = {"metadata": {"annotations": notes}}, fence.metadata
                 with suppress(NotFoundError):
@@ -131,10 +129,10 @@ class LentFences:
             if kind_of_fence(fence_pod) == wanted and lasts(fence_pod, _LENT_PERIOD_SECONDS, now)
         ]
         if wanted is not None and not lasting_fences:
-            made_fence = self._make_next(node, wanted, now)
-            if made_fence is None:
+            next_fence = self._create_next(node, wanted, now)
+            if next_fence is None:
                 return
-            lasting_fences = [made_fence]
+            lasting_fences = [next_fence]
         names = {fence.metadata.name for fence in lasting_fences}
         for fence in self._standing_on(node):
             if fence.metadata.name not in names:
@@ -143,8 +141,8 @@ class LentFences:
     def _standing_on(self, node: str) -> list[Pod]:
         return [fence for fence in self._store.fences.on(node) if not fence.is_terminal]
 
-    def _make_next(self, node: str, wanted: LentFence, now: datetime) -> Pod | None:
-        """Make the next fence of a node, in the place of the present one if no other is free; None without one."""
+    def _create_next(self, node: str, wanted: LentFence, now: datetime) -> Pod | None:
+        """Create the next fence of a node, in place of the present one if no pod slot is free; None if it cannot be."""
         standing_fences = self._standing_on(node)
         if self.refused([node], now):
             return None
@@ -159,10 +157,8 @@ class LentFences:
         return self._create(node, wanted, now)
 
     def _give_up_places(self, node: str) -> None:
-        """Delete the placeholders that came while a node was open: the pods that they wait for may not come any more.
-
-        Their Reservations make them again, and the fence keeps these off.
-        """
+        """Delete the placeholders that came while a node was open: the pods that they hold for may come no more."""
+        # Their Reservations create them again, and the fence keeps the new ones off.
         for pod in self._cache.placeholders():
             if pod.spec.node_name == node and PREEMPTABLE_LABEL in pod.metadata.labels and not pod.is_terminating:
                 delete_at_once(self._client, pod)
@@ -196,6 +192,6 @@ class LentFences:
         self._store.fences.remove(fence)
 
 
-def _to_say(fence: Pod, zone: RevocableZone) -> dict[str, str]:
-    """Return what a zone's fence does not say yet; the end of a window that is over stays on it."""
+def _missing_notes(fence: Pod, zone: RevocableZone) -> dict[str, str]:
+    """Return the annotations that a zone's fence lacks; the end of an opening that is over stays on it."""
     return {key: note for key, note in lent_fence_notes(zone).items() if fence.metadata.annotations.get(key) != note}

@@ -19,16 +19,15 @@ _NOT_PREEMPTABLE: Final[Expressions] = (
 def build_lent_fence(
     node: str, name: str, kind: LentFence, notes: Mapping[str, str], *, seconds: int, settings: PlaceholderSettings
 ) -> Body:
-    """Return the pod that keeps others off a lent node.
-
-    The fence of an open node prefers preemptable pods beside it, as schedulers score a node by what its pods prefer.
-    """
+    """Return the pod that keeps others off a lent node."""
     labels = {STANDING_FENCE_LABEL: kind.value}
     kept_off = _NOT_PREEMPTABLE if kind is LentFence.OPEN else _NOT_OF_DAEMONS
     body = build_fence_against(node, name, labels, kept_off, seconds=seconds, settings=settings)
     body["metadata"]["annotations"] = dict(notes)
     if kind is not LentFence.OPEN:
         return body
+    # Preferred affinity works in both directions: kube-scheduler also scores a node by the preferences of pods that are
+    # on it, so preemptable pods fill lent nodes first.
     terms = [on_same_node((expression,)) | {"namespaceSelector": {}} for expression in _PREEMPTABLE]
     preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
     body["spec"]["affinity"]["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}

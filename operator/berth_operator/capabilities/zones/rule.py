@@ -1,4 +1,4 @@
-"""What lent nodes have to say on Reservations."""
+"""The rule of lent nodes on Reservations."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from berth_operator.reservation.rules import ReservationRule
 
 
 class ZoneRule(ReservationRule):
-    """Lets places of preemptable pods that a plan moves past the fences of open lent nodes."""
+    """Labels the places of preemptable pods that a plan moves, so that they pass the fences of open lent nodes."""
 
     def slot_labels(self, reservation: Reservation, task: ReservationTask) -> Mapping[str, str]:
         return {PREEMPTABLE_LABEL: "true"} if is_place_of_preemptable(reservation, task) else {}

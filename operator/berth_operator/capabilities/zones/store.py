@@ -26,7 +26,7 @@ class ZoneStore(ListedObjects[RevocableZone]):
         return next((zone for zone in self.all() if zone.metadata.name == name), None)
 
     def queue_all(self) -> None:
-        """Queue every zone: what it says of its nodes and their pods changes with these."""
+        """Queue every zone: its status counts nodes and pods, which change by themselves."""
         for zone in self.all():
             self._enqueue(Key(ZONE, zone.metadata.uid))
 

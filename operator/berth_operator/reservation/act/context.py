@@ -1,4 +1,4 @@
-"""What every part of the operator that acts has in common."""
+"""The client, cache, settings and rules that everything in `act` shares, and the calls that several modules make."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -56,6 +56,7 @@ def require_lease(leads: Callable[[], bool]) -> None:
 
 def write_status(client: KubeClient, resource: Resource, meta: ObjectMeta, status: msgspec.Struct) -> dict[str, Any]:
     """Replace the status of this object, not of a later one of its name; return the object."""
+    # A patch, not an update: with a resourceVersion each change of the spec by a user would make it fail.
     operations = [
         {"op": "test", "path": "/metadata/uid", "value": meta.uid},
         {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
@@ -82,7 +83,7 @@ def create_reservation(client: KubeClient, cache: Cache, body: dict[str, Any]) -
 
 
 def set_expiry(client: KubeClient, cache: Cache, reservation: Reservation, expires: str) -> None:
-    """Set the end of a Reservation, unless it is gone; a `ttl` that was given to it goes."""
+    """Set the end of a Reservation in place of its `ttl`, unless it is gone."""
     meta = reservation.metadata
     patch = {"metadata": {"uid": meta.uid}, "spec": {"expires": expires, "ttl": None}}
     try:

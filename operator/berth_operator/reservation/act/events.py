@@ -32,9 +32,9 @@ class RecordedEvent:
 
 
 class EventRecorder:
-    """Writes events one by one; thread-safe.
+    """Writes events one by one, and few per second while the operator is busy; thread-safe.
 
-    It drops events while thousands wait, and writes few per second while the operator is busy.
+    Events are dropped while 10,000 wait.
     """
 
     def __init__(self, client: KubeClient, is_busy: Callable[[], bool] = lambda: False) -> None:

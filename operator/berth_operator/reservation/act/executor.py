@@ -93,7 +93,7 @@ from berth_operator.schedulers.volcano import join_pod_group
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
 """The API server's maximum of activeDeadlineSeconds: 68 years."""
-_TRIES: Final = 8
+_PATCH_TRIES: Final = 8
 """How often a patch is rebuilt after a conflict; then the hand-over is reconciled again."""
 
 _LOG = structlog.get_logger(__name__)
@@ -150,10 +150,7 @@ class ActionExecutor:
         self._watchers = tuple(watchers)
 
     def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
-        """Write the status and record a change of phase.
-
-        A status that neither differs nor was forged is not written.
-        """
+        """Write a status that differs or replaces a forged one, and record a change of phase."""
         uid, epoch = reservation.metadata.uid, self._cache.epoch
         is_forged = self._cache.is_forged(uid)
         if status == reservation.status and not is_forged:
@@ -199,10 +196,10 @@ class ActionExecutor:
         self._recorder.record(RecordedEvent(regarding, type_, reason, message))
 
     def execute(self, reservation: Reservation, actions: Sequence[Action]) -> None:
-        """Execute actions in order.
+        """Execute actions in order; after a refused one skip the others of its pod.
 
-        After a refused action the others of its pod are skipped. Raises the first refusal at the end, at once if the
-        API server does not answer, and NotLeadingError if another replica may act by now.
+        Raises the first refusal at the end, at once if the API server does not answer, and NotLeadingError if another
+        replica may act by now.
         """
         first_refusal: PermanentError | None = None
         skipped: set[str] = set()
@@ -210,6 +207,7 @@ class ActionExecutor:
             pod_uid = _pod_uid(action)
             if pod_uid and pod_uid in skipped:
                 continue
+            # Before each call: the time since the last one may have been longer than the Lease.
             require_lease(self._leads)
             try:
                 self._execute_watched(reservation, action)
@@ -375,10 +373,9 @@ class ActionExecutor:
         return min(int(seconds_left) + self._settings.placeholders.deadline_margin_seconds, _LONGEST_DEADLINE_SECONDS)
 
     def delete_placeholder(self, placeholder: Pod, *, at_once: bool = False, for_owner: bool = False) -> None:
-        """Delete this placeholder, and no other pod of its name.
+        """Delete this placeholder, and no other pod of its name; `at_once` does not wait for a kubelet.
 
-        `at_once` does not wait for a kubelet. The running time counts as wasted unless a pod takes its place
-        (`for_owner`).
+        Unless a pod takes its place (`for_owner`), the time for which it ran counts as wasted.
         """
         try:
             self._client.delete(
@@ -423,17 +420,14 @@ class ActionExecutor:
         self._cache.put_pod(patched)
 
     def release(self, pod: Pod, *, elsewhere: bool = False) -> None:
-        """Let a pod be scheduled as usual.
-
-        The nomination goes first, because the note shows that it is ours. `elsewhere` sends a gated pod to another
-        Reservation instead, if one has a slot for it.
-        """
+        """Let a pod be scheduled as usual; with `elsewhere` send a gated one to another Reservation that has a slot."""
         other_reservation = (
             self._slots.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
         )
         if other_reservation is not None:
             self._patch_pod(pod, lambda as_is: build_move(as_is, other_reservation.metadata.uid))
             return
+        # The nomination goes first, because only the note shows that it is ours.
         assignment = Assignment.from_pod(pod)
         nominated_by_us = assignment is not None and SCHEDULER.steered_to(pod) == assignment.node
         if nominated_by_us and not pod.spec.node_name:
@@ -441,10 +435,10 @@ class ActionExecutor:
         self._patch_pod(pod, build_release)
 
     def _patch_pod(self, pod: Pod, build: Callable[[Pod], Operations]) -> None:
-        """Patch a pod in a hand-over; forget it where it is gone.
+        """Patch a pod in a hand-over; forget one that is gone.
 
-        After a conflict the patch is rebuilt for the current pod. A pod that has reached another step of its hand-over
-        is left alone and reconciled again.
+        After a conflict the patch is rebuilt for the current pod, unless that has reached another step of its
+        hand-over: it is reconciled again.
         """
         try:
             patched = self._patched(pod, build)
@@ -458,13 +452,14 @@ class ActionExecutor:
     def _patched(self, pod: Pod, build: Callable[[Pod], Operations]) -> Pod | None:
         name, namespace = pod.metadata.name, pod.metadata.namespace
         as_is = pod
-        for tries_left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_PATCH_TRIES)):
             operations = build(as_is)
             if not operations:
                 break
             try:
                 return self._client.json_patch(PODS, name, operations, namespace=namespace, type=Pod)
             except (ConflictError, InvalidObjectError):
+                # 409 if others change the pod at the same time, 422 if a `test` of the patch fails.
                 current = find_pod(self._client, namespace, name, as_is.metadata.uid)
                 if current is None:
                     return None

@@ -44,14 +44,14 @@ _MARGIN_SECONDS: Final = 60
 NO_POD_SLOT: Final = "it has no pod slot to spare"
 REQUESTS_ADDED: Final = "admission gives a pod without requests some in this namespace"
 _SPARE_SLOTS: Final = 10
-"""With so many more to spare the watched count of a node's pods suffices: it lags by moments, and that many pods are
-not bound to one node in them. The pods of a fuller node are listed."""
+"""With so many to spare the watched count of a node's pods suffices: it lags by moments, in which fewer pods than that
+are bound to one node. The pods of a fuller node are listed."""
 _TRIES: Final = 3
 """After this many failures in a row the node gets only its guard: the hand-over goes on."""
 
 
 class _Occupant(msgspec.Struct, frozen=True):
-    """The pod fields that show whether it uses a pod slot."""
+    """The field of a pod that shows whether it uses a pod slot."""
 
     status: PodStatus = PodStatus()
 
@@ -83,7 +83,8 @@ class FenceManager:
             self._priorities.ensure(FENCE_PRIORITY)
             fence = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
-            # Of a fence that is known it is known, too, whether it has ended.
+            # The name is that of the period: an earlier operator, or an earlier hand-over on the node, created it. Of a
+            # known fence it is known whether it has ended.
             self._add(node, fence_pod, stands=fence_pod not in self._names(node) and self._is_standing(fence_pod))
         except BerthError as error:
             self._tolerate(node, error)
@@ -112,10 +113,7 @@ class FenceManager:
                     self._cache.put_fenced(node, is_fenced=False)
 
     def know(self, node: str, guard_deadline: str) -> None:
-        """Record the fences of a guard.
-
-        They include those that the previous leader made after our list.
-        """
+        """Record the fences of a guard, which the previous leader may have created after our list."""
         deadline = read_whole_number(guard_deadline, most=LATEST_UNIX_SECONDS)
         if deadline is None or self._names(node):
             return
@@ -146,10 +144,7 @@ class FenceManager:
                 self._cache.put_fenced(node, is_fenced=True)
 
     def _tolerate(self, node: str, error: BerthError) -> None:
-        """Raise the error of a failed creation while tries are left.
-
-        After the last try it goes on without a fence.
-        """
+        """Raise the error of a failed creation while tries are left; after the last one the node has no fence."""
         self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
         with self._lock:
             self._failures[node] += 1
@@ -160,10 +155,7 @@ class FenceManager:
 
 
 def has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> bool:
-    """Return whether a node has spare slots for so many pods.
-
-    Its pods and those on their way use one each.
-    """
+    """Return whether a node has `pods` pod slots beside those of its pods and of the pods on their way to it."""
     # The cache comes first: a pod that is bound in between counts twice, never not at all. A pod whose placeholder is
     # gone is in no list, and its slot is free until it is bound.
     pods_coming, slots = len(cache.guard_users(node)), cache.pod_slots(node)
@@ -188,14 +180,14 @@ def note_omission(node: str, why: str) -> None:
     _LOG.warning(telemetry.FENCE_LEFT_OUT, **{telemetry.KEY_NODE: node, telemetry.KEY_MESSAGE: why})
 
 
-_MOST_LET_IN: Final = 100
+_MAX_LET_IN: Final = 100
 """At most so many pods are let in after one search."""
 
 
 def label_oldest(client: KubeClient, pods: Iterable[Pod], label: str) -> None:
-    """Give the oldest pods a label that lets them past fences; raises the first refusal at the end."""
+    """Give the oldest pods a label with which they pass fences; raises the first refusal at the end."""
     first_refusal: PermanentError | None = None
-    for pod in sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")[:_MOST_LET_IN]:
+    for pod in sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")[:_MAX_LET_IN]:
         body = {"metadata": {"uid": pod.metadata.uid, "labels": {label: "true"}}}
         try:
             client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
@@ -220,14 +212,11 @@ def name_fence_now(node: str, kind: str, period_seconds: int, now: datetime) -> 
 
 
 def lasts(fence: Pod, period_seconds: int, now: datetime) -> bool:
-    """Return whether a fence stands and has at least half of its time left.
-
-    So has one of the present period, whatever the API server's clock says: there is no other name for the next one.
-    """
+    """Return whether a fence stands and has at least half of its time left."""
     if fence.is_terminal or fence.is_terminating or not fence.metadata.creation_timestamp:
         return False
     if fence.metadata.name == name_fence_now(fence.spec.node_name, kind_of_fence(fence), period_seconds, now):
-        return True
+        return True  # whatever the API server's clock says: the next one would have the same name
     return age_seconds(fence, now) < period_seconds
 
 

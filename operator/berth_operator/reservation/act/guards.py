@@ -1,6 +1,6 @@
 """Guards: our taint on a node while a pod with a note waits for its place there, and for the settling time after.
 
-Other schedulers may not have heard at once of a pod that was bound.
+The settling time is for other schedulers, which may hear of a bound pod later than this process.
 """
 
 from datetime import datetime
@@ -37,6 +37,7 @@ class NodeGuard:
             if deadline is None:
                 return self._open(node)
             if not (self._is_long_enough(self._cache.guard_deadline(node), deadline) and self._cache.has_guard(node)):
+                # In this order, so that each node with our taint has a fence.
                 self._fences.create(node, max(deadline, int(now.timestamp())), now)
                 self._guard(node, deadline)
         except NotFoundError:
@@ -44,14 +45,12 @@ class NodeGuard:
         return None
 
     def _open(self, node: str) -> float | None:
-        """Take guard and fence off once the settling time is over; return the seconds that are left of it.
-
-        A fence needs none: schedulers see its deletion after the binding that we saw before, for both are pods.
-        """
+        """Remove guard and fence once the settling time is over; return the seconds that are left of it."""
         current = self._cache.guard_deadline(node)
         if current is None:
             self._fences.delete(node)
             return None
+        # A fence needs no more time: schedulers see its deletion after the binding, for both are changes of pods.
         is_fenced = self._cache.is_fenced(node)
         settle_seconds = self._settings.settle_seconds if is_fenced else self._settings.unfenced_settle_seconds
         left_seconds = settle_seconds - self._cache.guard_idle_seconds(node)

@@ -32,9 +32,10 @@ _PROBE_SECONDS: Final = 2.0
 _DOUBT_SECONDS: Final = 0.3
 """Until the next probe after a failed one, or after the first gated one."""
 _UNPROVEN_SECONDS: Final = 0.5
-"""Until the next probe while Reservations are unproven: it speaks for all of them."""
+"""Until the next probe while Reservations are unproven, for one probe decides for all of them."""
 _PROPAGATION_SECONDS: Final = (0.1, 0.1, 0.2)
-"""Pauses between the probes for one Reservation, until the API server uses the registration as written."""
+"""Pauses between the probes for one Reservation: API servers use a registration some time after it is written, and
+nothing reports when (kubernetes/kubernetes#119180)."""
 _TRIES: Final = 2
 """This many equal probes in a row decide whether the path works."""
 
@@ -44,10 +45,7 @@ NOT_GATED: Final = "a dry-run pod came back without the gate; is the webhook up?
 
 
 class HandoverProbe:
-    """Probes the hand-over path on request and periodically; thread-safe.
-
-    A request probes the path of one Reservation, the periodic probe that of all.
-    """
+    """Probes the hand-over path, for one Reservation on request and for all of them periodically; thread-safe."""
 
     def __init__(self, context: Context, scope: WebhookRegistration) -> None:
         self._client = context.client
@@ -115,10 +113,7 @@ class HandoverProbe:
         self._cache.put_path(None)
 
     def probe_path(self) -> None:
-        """Probe for the next Reservation.
-
-        Equal results in a row decide for all.
-        """
+        """Probe for the next Reservation; equal results in a row decide for all."""
         unproven = self._newest_unproven()
         reservation = unproven or self._next()
         if reservation is None:
@@ -171,20 +166,15 @@ class HandoverProbe:
             _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "register", telemetry.KEY_ERROR: str(error)})
 
     def _newest_unproven(self) -> Reservation | None:
-        """Return the Reservation whose probe speaks for most unproven ones.
-
-        Reservations in unregistered namespaces wait for the registration.
-        """
+        """Return the newest unproven Reservation in a registered namespace: its probe speaks for all older ones."""
         registered = self._scope.registered.namespaces
         unproven = self._cache.unproven()
         waiting_reservations = (reservation for reservation in unproven if reservation.metadata.namespace in registered)
         return max(waiting_reservations, key=lambda reservation: version_of(reservation.metadata), default=None)
 
+    # One without a held slot needs a fresh result only when it gets its first.
     def _next(self) -> Reservation | None:
-        """Return the next live Reservation, preferring those with a held slot.
-
-        A Reservation without one needs a fresh result when it gets its first slot.
-        """
+        """Return the next live Reservation in turn, of those with a held slot if there are any."""
         live_by_uid = {
             reservation.metadata.uid: reservation for reservation in self._cache.reservations() if reservation.is_live
         }

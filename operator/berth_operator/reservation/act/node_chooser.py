@@ -52,7 +52,7 @@ _ONE_BY_ONE: Final = 20
 _FENCES: Final = ResourceAmounts({"pods": len(FenceKind)})
 
 _SHARED_SECONDS: Final = 2.0
-"""Choices within this time share one list of the cluster's pods."""
+"""Choices within this time share one list of all pods of the cluster: many Reservations may choose at a time."""
 _SHARED_TIMES: Final = 4.0
 """They share it for so many times as long as it took, if that is more."""
 
@@ -66,10 +66,7 @@ class ExpectedEnds:
         self._groups = _Reader(context.client, POD_GROUPS, Annotated)
 
     def of(self, pods: Iterable[Pod]) -> dict[str, datetime]:
-        """Return the expected ends of pods by uid.
-
-        A pod that has outlived its expected end has none.
-        """
+        """Return the expected ends of pods by uid; pods that have outlived theirs are absent."""
         all_pods = tuple(pods)
         jobs = self._jobs.of(key for pod in all_pods if (key := _job_of(pod)) is not None)
         groups = self._groups.of(key for pod in all_pods if (key := _group_of(pod)) is not None)
@@ -84,10 +81,7 @@ class ExpectedEnds:
 
 
 class NodeChooser:
-    """Chooses nodes by all pods of the cluster.
-
-    One choice is made at a time, so that none counts on the room of another.
-    """
+    """Chooses nodes by all pods of the cluster, for one Reservation at a time: no choice counts on another's room."""
 
     def __init__(self, context: Context, budget_of: Callable[[str], FenceBudget]) -> None:
         """`budget_of` returns how many nodes may be fenced for a namespace."""
@@ -136,19 +130,14 @@ class NodeChooser:
         )
 
     def _admits(self, node: GuardableNode, spec: PodSpec) -> bool:
-        """Return whether a node admits placeholders of a template.
-
-        A cordoned node admits none, whatever they tolerate: it is about to go. Nor does one that has not said it is
-        ready: it may never be.
-        """
+        """Return whether a node admits placeholders of a template."""
+        # A cordoned node is about to go, whatever a placeholder tolerates. One whose kubelet has not reported yet may
+        # never be ready.
         has_reported = any(condition.type == "Ready" for condition in node.status.conditions)
         return has_reported and not node.spec.unschedulable and self._may_be_on(node, spec)
 
     def _look(self) -> Mapping[str, tuple[GuardableNode, CandidateNode]]:
-        """Return the nodes with what their pods take, as they were a moment ago.
-
-        Many Reservations may choose at a time, and each list is of all pods of the cluster.
-        """
+        """Return the nodes with what their pods take, as they were at most a few seconds ago."""
         started = time.monotonic()
         if started >= self._look_again:
             self._seen = self._read_nodes()
@@ -216,10 +205,8 @@ class NodeChooser:
 
 
 def _is_part_of_a_gang(reservation: Reservation, slots: Sequence[SlotId], choice: NodeChoice) -> bool:
-    """Return whether a limit of fences leaves nodes for too few of the slots that are wanted at once.
-
-    Fences for some of them would keep nodes from all others for nothing.
-    """
+    """Return whether a limit of fences leaves nodes for too few of the slots that are wanted together."""
+    # Fences for some of them would keep those nodes from all others for nothing.
     spec = reservation.spec
     is_limited = spec.all_or_nothing and choice.reason is ReservationReason.FENCE_LIMIT
     return is_limited and len(slots) == spec.replicas and len(choice.nodes) < spec.wanted

@@ -29,10 +29,7 @@ class _Gates(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _GatedPod(msgspec.Struct, frozen=True):
-    """The part of a pod that shows our gate.
-
-    Few of many pending pods have it.
-    """
+    """The part of a pod that shows our gate: few of the pending pods have it, and only those are read in full."""
 
     metadata: ObjectMeta
     spec: _Gates = _Gates()

@@ -37,16 +37,16 @@ _LOG = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS: Final = 1.0
 """Between two searches, however many Reservations request one."""
-_MOST_NAMESPACES: Final = 5
+_MAX_NAMESPACES: Final = 5
 
 _GROUP_SECONDS: Final = 10.0
-"""How long what a pod group was read to say counts."""
+"""How long the answer of a pod group counts."""
 
 
 class ReserveableGroups:
-    """Reads which pod groups say that their pods may take slots of windows; thread-safe.
+    """Reads which pod groups let their pods take slots of windows; thread-safe.
 
-    A group that does not exist or cannot be read says nothing.
+    A group that does not exist or cannot be read lets none.
     """
 
     def __init__(self, client: KubeClient) -> None:
@@ -56,7 +56,7 @@ class ReserveableGroups:
         """By namespace and name: until when it counts, in monotonic seconds, and what the group said."""
 
     def say(self, pod: Pod) -> bool | None:
-        """Return whether the pod's group says so; None if it has to be read first."""
+        """Return whether the pod's group lets its pods take slots; None if it has to be read first."""
         with self._lock:
             known_answer = self._known.get(_group_of(pod))
         return known_answer[1] if known_answer is not None and time.monotonic() < known_answer[0] else None
@@ -98,10 +98,7 @@ def _says(group: Annotated) -> bool:
 
 
 class PendingOwners:
-    """Lists pods without a node for the Reservations that requested it.
-
-    One list serves all of them. Thread-safe.
-    """
+    """Lists pods without a node, once for all Reservations that requested it; thread-safe."""
 
     def __init__(
         self,
@@ -132,10 +129,7 @@ class PendingOwners:
                 self.request(reservation.metadata.uid)
 
     def search(self) -> None:
-        """Run all requested searches.
-
-        Searches with pods that no scheduler has tried are repeated.
-        """
+        """Run all requested searches; those that met pods that no scheduler has tried are requested again."""
         with self._lock:
             asking_uids, self._asking = self._asking, set()
             self._searched_at = time.monotonic()
@@ -165,7 +159,7 @@ class PendingOwners:
         self._consider(pod for pod in waiting_pods if pod.metadata.uid not in served_uids)
 
     def _reserveable_by_group(self, reservations: Iterable[Reservation], pods: Iterable[Pod]) -> dict[str, Pod]:
-        """Return by uid the pods that their group alone lets take slots, as they are with the annotation."""
+        """Return by uid the pods that only their group allows to take slots, with the annotation that says so."""
         homes = {reservation.metadata.namespace for reservation in reservations if _is_for_reserveable(reservation)}
         asking_pods = [pod for pod in pods if pod.metadata.namespace in homes and takes_word_of_group(pod)]
         if any(self._groups.say(pod) is None for pod in asking_pods):
@@ -173,10 +167,7 @@ class PendingOwners:
         return {pod.metadata.uid: as_reserveable(pod) for pod in asking_pods if self._groups.say(pod)}
 
     def _annotate(self, pod: Pod) -> Pod | None:
-        """Write onto a pod what its group says; return None where that fails.
-
-        Rules of one namespace may forbid it, and the others are searched all the same.
-        """
+        """Write onto a pod what its group says; return None where that fails."""
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid, "annotations": {RESERVEABLE_ANNOTATION: "true"}}}
         try:
@@ -184,6 +175,7 @@ class PendingOwners:
         except (NotFoundError, ConflictError):
             return None
         except BerthError as error:
+            # Admission of one namespace may forbid it; those of other namespaces get their slots all the same.
             fields = {telemetry.KEY_ACTION: "annotate", telemetry.KEY_POD: pod.key, telemetry.KEY_ERROR: str(error)}
             _LOG.warning(telemetry.ACTION_FAILED, **fields)
             return None
@@ -200,7 +192,7 @@ class PendingOwners:
 
 def _places(namespaces: set[str]) -> list[str] | list[None]:
     """Return where to list: one list of the whole cluster replaces those of many namespaces."""
-    return sorted(namespaces) if len(namespaces) <= _MOST_NAMESPACES else [None]
+    return sorted(namespaces) if len(namespaces) <= _MAX_NAMESPACES else [None]
 
 
 def _is_for_reserveable(reservation: Reservation) -> bool:
@@ -208,10 +200,9 @@ def _is_for_reserveable(reservation: Reservation) -> bool:
 
 
 def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[dict[str, list[Pod]], set[str]]:
-    """Return pods by Reservation uid, and the uids to search again.
+    """Return the waiting pods by Reservation uid, oldest first, and the uids to search again.
 
-    The oldest pods come first. A pod waits if the scheduler found it unschedulable; an untried pod may still get a
-    place.
+    A pod waits once a scheduler has found it unschedulable: an untried one may still get a place.
     """
     if not pods:
         return {}, set()

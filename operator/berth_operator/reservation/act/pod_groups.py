@@ -12,10 +12,10 @@ from berth_operator.schedulers.volcano import LOOSENED, POD_GROUPS, build_pod_gr
 _ABSENT_SECONDS: Final = 60.0
 """How long Volcano's CRD counts as missing after the API server did not know it."""
 
-_MOST_COLLECTED: Final = 100
+_MAX_COLLECTED: Final = 100
 """Deleted in one sweep: it runs in the thread that leads, whose silence costs the Lease."""
 
-_WITH_OWNER: Final = {SlotState.HANDING_OVER, SlotState.TAKEN}
+_OWNED: Final = {SlotState.HANDING_OVER, SlotState.TAKEN}
 
 
 class PodGroups:
@@ -34,12 +34,10 @@ class PodGroups:
         """Uids of those that need no minimum any more."""
 
     def ensure(self, reservation: Reservation, *, priority: int) -> str:
-        """Return the PodGroup for a new placeholder, creating it if it is missing; "" for none.
-
-        Once a slot has an owner, too few placeholders are left for the minimum: a later one is scheduled by itself.
-        """
+        """Return the name of the PodGroup for a new placeholder, creating it if it is missing; "" for none."""
         uid = reservation.metadata.uid
-        is_late = uid in self._loose or any(slot.state in _WITH_OWNER for slot in reservation.status.slots)
+        # Once a slot has an owner, too few placeholders are left for `minMember`: a later one is scheduled by itself.
+        is_late = uid in self._loose or any(slot.state in _OWNED for slot in reservation.status.slots)
         if not is_gang(reservation) or is_late or time.monotonic() < self._absent_until:
             return ""
         if uid not in self._exist:
@@ -55,10 +53,7 @@ class PodGroups:
         return pod_group_name(uid)
 
     def loosen(self, reservation: Reservation) -> None:
-        """Drop the minimum, before the first placeholder is deleted for its owner.
-
-        A placeholder that still waits then is scheduled without the others.
-        """
+        """Drop the minimum before the first placeholder is deleted for its owner: each is then placed by itself."""
         uid = reservation.metadata.uid
         if uid in self._loose or not is_gang(reservation) or time.monotonic() < self._absent_until:
             return
@@ -85,9 +80,9 @@ class PodGroups:
         uids = {group.metadata.uid: group.metadata.labels.get(RESERVATION_LABEL, "") for group in groups}
         needed_uids = {uid for uid in uids.values() if is_needed(uid)}
         unused = [group.metadata for group in groups if uids[group.metadata.uid] not in needed_uids]
-        self._exist = needed_uids | {uids[meta.uid] for meta in unused[_MOST_COLLECTED:]}
+        self._exist = needed_uids | {uids[meta.uid] for meta in unused[_MAX_COLLECTED:]}
         self._loose &= self._exist
-        unused = unused[:_MOST_COLLECTED]
+        unused = unused[:_MAX_COLLECTED]
         for meta in unused:
             with suppress(NotFoundError):
                 self._client.delete(POD_GROUPS, meta.name, namespace=self._namespace, uid=meta.uid)

@@ -21,9 +21,9 @@ class UnfitPriorityClassError(PermanentError):
 
 
 class PriorityClasses:
-    """Cached classes; only missing ones are fetched from the API server.
+    """The PriorityClasses of owners, read from a cache, and those of placeholders, created when first needed.
 
-    A class of ours stays between uses: admission of API servers refuses the first pods of a class that was just made.
+    Ours are never deleted: the admission of an API server may not know a new class when its first pod comes.
     """
 
     def __init__(self, client: KubeClient, rules: ClusterRules) -> None:
@@ -32,10 +32,7 @@ class PriorityClasses:
         self._creating = threading.Lock()
 
     def of(self, spec: PodSpec) -> int:
-        """Return the priority for a pod spec.
-
-        Raises `NotFoundError` for an unknown class.
-        """
+        """Return the priority of a pod spec; raises `NotFoundError` for an unknown class."""
         class_name = spec.priority_class_name
         if not class_name:
             default = self._rules.default_class()
@@ -47,12 +44,12 @@ class PriorityClasses:
         return priority_class.value
 
     def ensure(self, value: int) -> None:
-        """Create the placeholders' class for a value if it is missing, and anew if ours is not what it must be.
+        """Create the placeholders' class for a value if it is missing, or replace ours if it differs.
 
-        Raises `UnfitPriorityClassError` if the name is taken by a class of others that means something else.
+        Raises `UnfitPriorityClassError` if a class of others has the name and another meaning.
         """
         if not self._is_known(value):
-            with self._creating:  # those that want it at the same time wait for the first
+            with self._creating:  # workers that need it at the same time wait for the first of them
                 if not self._is_known(value):
                     self._rules.classes.put(self._created(value))
 

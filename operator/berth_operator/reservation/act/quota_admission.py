@@ -1,7 +1,4 @@
-"""Admission of each new Reservation against limits and quotas, counting all others.
-
-The rules themselves are in `berth_operator.quota`.
-"""
+"""Admission of each new Reservation by the limits and quotas of `berth_operator.quota`, counting all others."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -50,8 +47,8 @@ class _Sums:
 class QuotaAdmission:
     """Amounts that admitted Reservations hold, by namespace; thread-safe.
 
-    Each admitted Reservation counts for the next. It stays admitted: a limit that is lowered later takes nothing away,
-    as with a quota. After a restart the statuses show which Reservations hold anything.
+    A Reservation that was admitted stays so: as with a quota, a limit that is lowered later takes nothing away. After a
+    restart the statuses show which Reservations hold anything.
     """
 
     def __init__(self, settings: LimitSettings, rules: ClusterRules) -> None:
@@ -80,10 +77,7 @@ class QuotaAdmission:
             self._put(uid, None)
 
     def admit(self, reservation: Reservation) -> str:
-        """Count a Reservation, or return the limit that forbids it.
-
-        Returns "" for a Reservation that it counts.
-        """
+        """Count a Reservation and return "", or return the limit that forbids it."""
         entry = self._measure(reservation)
         with self._lock:
             if reservation.metadata.uid in self._entries:
@@ -161,10 +155,7 @@ class QuotaAdmission:
         return traits_of(spec, default.metadata.name if default else "")
 
     def _measure(self, reservation: Reservation) -> _Entry:
-        """Return what a Reservation holds or will hold.
-
-        Raises `InputError` for bad quantities.
-        """
+        """Return what a Reservation holds or will hold; raises `InputError` for bad quantities."""
         specs = _open_specs(reservation)
         usage: dict[PodTraits, dict[str, int]] = {}
         for spec, count in specs:

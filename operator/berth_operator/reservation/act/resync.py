@@ -1,4 +1,4 @@
-"""Resync of the store with the API server, and what is looked at again with it."""
+"""The regular resync: the store is compared with the API server, and leftovers are looked for."""
 
 import time
 import zlib
@@ -26,8 +26,7 @@ _ONE_BY_ONE: Final = 20
 _TURNS: Final = 4
 """This many resyncs reconcile every Reservation once."""
 _SETTLING: Final = 2 * _TURNS
-"""So many resyncs after the last Reservation look for what it left and whether there is another; then only each fourth
-does."""
+"""How many resyncs after the end of the last Reservation look for leftovers and new ones; then each fourth does."""
 
 
 class _ReservationHeader(msgspec.Struct, frozen=True):
@@ -37,10 +36,9 @@ class _ReservationHeader(msgspec.Struct, frozen=True):
 
 
 def list_reservations(client: KubeClient, cache: Cache) -> None:
-    """Refresh all Reservations in the cache; fetch only changed ones in full.
-
-    All of them are fetched where the API server has lower versions than the cache: etcd was restored from a backup.
-    """
+    """Refresh all Reservations in the cache; fetch only changed ones in full."""
+    # Lower versions than the cache's show that etcd was restored from a backup. No watch reports it
+    # (kubernetes/kubernetes#118501), so everything is read anew.
     highest_version = cache.highest_reservation_version()
     listed = _as_listed(client.list(RESERVATIONS, type=_ReservationHeader), highest_version)
     changed_metas = [item.metadata for item in listed.items if not _is_known(cache, item.metadata)]
@@ -83,7 +81,7 @@ class Resync:
         enqueue: Callable[[Key], None],
         further: Callable[[Callable[[str], bool]], None] = lambda _: None,
     ) -> None:
-        """`further` queues what else must be compared; it gets what says whether it is the turn of a uid."""
+        """`further` queues what else must be compared, given a function that returns whether it is a uid's turn."""
         self._client = context.client
         self._cache = context.cache
         self._scope = scope
@@ -98,8 +96,8 @@ class Resync:
     def run(self, *, everything: bool = True) -> None:
         """Queue Reservations, orphans, guards and fences, and refresh the registration.
 
-        Each pass takes another quarter of the Reservations, or `everything` if this replica has just begun to lead.
-        Reservations that lack pods come first.
+        Each pass takes another quarter of the Reservations, those that lack pods first. A replica that has just begun
+        to lead takes `everything`.
         """
         started = time.monotonic()
         self._turn = (self._turn + 1) % _TURNS

@@ -104,7 +104,7 @@ class StandingFences:
         )
         missing_kinds = [kind for kind in FenceKind if kind not in lasting_by_kind] if using_namespaces else []
         if any(fence.is_terminating for fence in standing_fences) and missing_kinds:
-            return  # system pods are on their way in: a fence made now would be preempted, too
+            return  # system pods are on their way in: a fence that is created now would be preempted, too
         why = self._create(node, missing_kinds, using_namespaces, now) if missing_kinds else ""
         self._cache.put_unfenced(node, why)
         if not why:

@@ -34,26 +34,23 @@ from berth_operator.reservation.fitting import why_not_fitting, why_not_owner
 
 _LOG = structlog.get_logger(__name__)
 
-_WAITS_SECONDS: Final = (2.0, 10.0)
+_SEARCH_DELAYS_SECONDS: Final = (2.0, 10.0)
 """Delays until the searches for an owner's pods: a pod is stored a moment after its review."""
 _TICK_SECONDS: Final = 0.5
-_MOST_OWNERS: Final = 200
+_MAX_OWNERS: Final = 200
 """Owners with a search under way; pods of other owners get no event."""
-_MOST_COMPARED: Final = 1000
+_MAX_COMPARED: Final = 1000
 """Pairs of pod and Reservation that one search compares."""
-_MOST_RECORDED: Final = 10_000
-_MOST_A_MINUTE: Final = 10
+_MAX_RECORDED: Final = 10_000
+_MAX_EVENTS_PER_MINUTE: Final = 10
 """Events in a namespace."""
 _MINUTE_SECONDS: Final = 60.0
 _YOUNG: Final = timedelta(minutes=2)
-_MOST_LABELS: Final = 3
+_MAX_LABELS: Final = 3
 
 
 class _Owner(NamedTuple):
-    """The pods to search for: a namespace and a label selector.
-
-    The selector is "" for all pods.
-    """
+    """The pods to search for: a namespace, and a label selector that is "" for all its pods."""
 
     namespace: str
     selector: str
@@ -75,16 +72,13 @@ class TemplateRefusals:
         """Times of the events in each namespace within the last minute."""
 
     def schedule(self, pod: Pod) -> None:
-        """Schedule a search for a pod that was not gated.
-
-        This costs next to nothing.
-        """
-        labels = sorted(pod.metadata.labels.items())[:_MOST_LABELS]
+        """Schedule a search for a pod that was not gated; cheap enough for each review."""
+        labels = sorted(pod.metadata.labels.items())[:_MAX_LABELS]
         owner = _Owner(pod.metadata.namespace, ",".join(f"{key}={value}" for key, value in labels))
         with self._lock:
-            if owner not in self._due and len(self._due) < _MOST_OWNERS:
+            if owner not in self._due and len(self._due) < _MAX_OWNERS:
                 now = self._clock.monotonic()
-                self._due[owner] = [now + wait_seconds for wait_seconds in _WAITS_SECONDS]
+                self._due[owner] = [now + delay_seconds for delay_seconds in _SEARCH_DELAYS_SECONDS]
 
     def run(self, stop: threading.Event) -> None:
         """Search for scheduled pods until stopped."""
@@ -110,7 +104,7 @@ class TemplateRefusals:
         pairs = (
             (reservation, pod) for pod in pods if _is_concerned(pod) for reservation in self._cache.candidates(pod)
         )
-        for reservation, pod in islice(pairs, _MOST_COMPARED):
+        for reservation, pod in islice(pairs, _MAX_COMPARED):
             with suppress(InputError):  # an unreadable quantity or time: nothing certain to report
                 self._compare(reservation, pod)
 
@@ -148,20 +142,14 @@ class TemplateRefusals:
         return None
 
     def _has_budget(self, namespace: str) -> bool:
-        """Count an event against its namespace's budget.
-
-        Returns False if the budget of the minute is used up.
-        """
+        """Count an event of a namespace; return False if those of the minute are used up."""
         now = self._clock.monotonic()
         with self._lock:
-            for idle_namespace in [
-                other_namespace
-                for other_namespace, times in self._recorded_at.items()
-                if now - times[-1] >= _MINUTE_SECONDS
-            ]:
-                del self._recorded_at[idle_namespace]
-            times = self._recorded_at.setdefault(namespace, deque(maxlen=_MOST_A_MINUTE))
-            if len(times) == _MOST_A_MINUTE and now - times[0] < _MINUTE_SECONDS:
+            self._recorded_at = {
+                recent: times for recent, times in self._recorded_at.items() if now - times[-1] < _MINUTE_SECONDS
+            }
+            times = self._recorded_at.setdefault(namespace, deque(maxlen=_MAX_EVENTS_PER_MINUTE))
+            if len(times) == _MAX_EVENTS_PER_MINUTE and now - times[0] < _MINUTE_SECONDS:
                 return False
             times.append(now)
             return True
@@ -170,7 +158,7 @@ class TemplateRefusals:
         meta = pod.metadata
         with self._lock:
             self._recorded[meta.uid, reservation.metadata.uid] = None
-            while len(self._recorded) > _MOST_RECORDED:
+            while len(self._recorded) > _MAX_RECORDED:
                 self._recorded.popitem(last=False)
         regarding = ObjectReference.of("v1", "Pod", meta)
         self._recorder.record(RecordedEvent(regarding, "Warning", reason, message))

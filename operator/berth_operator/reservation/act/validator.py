@@ -34,17 +34,20 @@ _REMEMBERED: Final = 10_000
 _UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]*)"')
 _ASKED_SECONDS: Final = 30.0
 """How long an answer of a namespace's admission counts for equal templates."""
-_OF_AMOUNTS: Final = ("exceeded quota", "failed quota", "insufficient quota", " usage per ", "limit to request ratio")
+_AMOUNT_PHRASES: Final = (
+    "exceeded quota",
+    "failed quota",
+    "insufficient quota",
+    " usage per ",
+    "limit to request ratio",
+)
 """Messages of quotas and limit ranges, which are checked with other Reservations' amounts."""
-_NOT_OF_THE_TEMPLATE: Final = ('cannot create resource "pods"', "error looking up service account")
+_UNRELATED_PHRASES: Final = ('cannot create resource "pods"', "error looking up service account")
 """Refusals that are not about the template: a missing right, or no default account yet."""
 
 
 class Validator:
-    """Validates templates by dry runs, then by the namespace's quota.
-
-    Templates of equal shape are run once.
-    """
+    """Validates templates by dry runs, one for each shape, then by the namespace's quota."""
 
     def __init__(self, context: Context, priorities: PriorityClasses, quotas: QuotaAdmission) -> None:
         self._client = context.client
@@ -59,10 +62,7 @@ class Validator:
         """Accepted shapes, oldest first, and when (monotonic seconds)."""
 
     def judge(self, reservation: Reservation) -> Verdict | None:
-        """Return why a Reservation is impossible; otherwise count it.
-
-        Raises `RetryableError` while a rule cannot say yet.
-        """
+        """Return why a Reservation is impossible, or count it; raises `RetryableError` while a rule cannot decide."""
         certain = (
             self._why_against_rules(reservation)
             or self._why_unknown_class(reservation)
@@ -83,14 +83,14 @@ class Validator:
         self._quotas.forget(uid)
 
     def _why_against_rules(self, reservation: Reservation) -> Verdict | None:
-        """Return what a rule has against a Reservation; raises `RetryableError` while a rule cannot say yet."""
+        """Return why a rule refuses a Reservation; raises `RetryableError` while a rule cannot decide."""
         verdict = self._rules.judge(reservation, self._clock.now())
         if not isinstance(verdict, Postponement):
             return verdict
         uid = reservation.metadata.uid
         choice = self._cache.choices().get(uid)
         if choice is None or choice.reason != verdict.reason:
-            # Not again: each choice that is put has the Reservation looked at at once.
+            # Not again: each choice that is recorded has the Reservation reconciled at once.
             message = f"{verdict.message}; {verdict.outlook}"
             self._cache.put_choice(uid, NodeChoice(reason=verdict.reason, message=message))
         raise RetryableError(verdict.message)
@@ -184,9 +184,9 @@ class Validator:
         try:
             pod = self._client.create(PODS, body, namespace=namespace, dry_run=True, type=Pod)
         except ForbiddenError as error:
-            if any(words in error.message for words in _NOT_OF_THE_TEMPLATE):
+            if any(phrase in error.message for phrase in _UNRELATED_PHRASES):
                 raise
-            if any(words in error.message for words in _OF_AMOUNTS):
+            if any(phrase in error.message for phrase in _AMOUNT_PHRASES):
                 return Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {without_pod_name(error.message)}")
             return _refused_there(task, namespace, without_pod_name(error.message))
         except (InvalidObjectError, RefusedError) as error:
@@ -213,10 +213,8 @@ _LABEL: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 def _digest_of_shape(templates: list[dict[str, Any]]) -> str:
-    """Return a digest that templates share which differ in images, commands, variables and values of labels only.
-
-    A placeholder copies none of these: what one template was allowed to hold, all of its shape may.
-    """
+    """Return a digest shared by all templates that differ only in images, commands, variables and label values."""
+    # A placeholder copies none of these: what one template was allowed to hold, all of its shape may.
     shapes = [_shape(template) for template in templates]
     return hashlib.sha256(msgspec.json.encode(shapes, order="deterministic")).hexdigest()[:32]
 
@@ -254,10 +252,7 @@ def _refused_there(task: ReservationTask, namespace: str, words: str) -> Verdict
 
 
 def _why_changed(task: ReservationTask, namespace: str, body: Body, pod: Pod) -> Verdict | None:
-    """Return how admission changes a pod's choice of nodes.
-
-    A placeholder would lack that change.
-    """
+    """Return how admission changes a pod's choice of nodes, a change that its placeholder would lack."""
     selector = dict(task.template.spec.node_selector)
     if pod.spec.node_selector != selector:
         text = f"admission in namespace {namespace} makes the nodeSelector {dict(pod.spec.node_selector)} of {selector}"

@@ -74,10 +74,7 @@ class Cache:
         self._pods.seconds = self._nodes.seconds = seconds
 
     def on_reservation(self, version: Callable[[Reservation], None], end: Callable[[str], None]) -> None:
-        """Register callbacks for Reservation versions and deletions.
-
-        `version` gets each version, in order; `end` gets the uid of each deletion.
-        """
+        """Register callbacks: `version` gets each version of each Reservation in order, `end` each deleted uid."""
         self._reservations.on_version, self._reservations.on_end = version, end
 
     def index_controlled(
@@ -119,10 +116,7 @@ class Cache:
         return self._reservations.statuses.epoch
 
     def put_written(self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None = None) -> None:
-        """Store a status that we wrote.
-
-        `stored` is the Reservation that the API server stored, None if it stored nothing.
-        """
+        """Store a status that we wrote, and `stored` as the API server returned it; None if nothing was stored."""
         with self._lock:
             keys = self._reservations.put_written(uid, status, epoch, stored)
         self._enqueue(*keys)
@@ -139,10 +133,7 @@ class Cache:
                 self._reservations.statuses.end_write(uid)
 
     def published_status(self, reservation: Reservation) -> ReservationStatus:
-        """Return the status that others may have read.
-
-        Storage precedes the writer's knowledge.
-        """
+        """Return the status that others may have read: it may be stored before its writer learns of it."""
         with self._lock:
             return self._reservations.statuses.published(reservation)
 
@@ -185,9 +176,9 @@ class Cache:
             return max((version_of(reservation.metadata) for reservation in self._reservations), default=0)
 
     def is_refuted(self, metadata: ObjectMeta, listed: Listed[Any]) -> bool:
-        """Return whether a list has another Reservation than the cache though the cache's version is no older.
+        """Return whether a list has an older version than the cache although it must know the cache's.
 
-        Also where it has one that the cache takes for deleted.
+        The same goes for an object that the cache takes for deleted.
         """
         with self._lock:
             known_reservation = self._reservations.get(metadata.uid)
@@ -278,10 +269,7 @@ class Cache:
             store.replace(replace(listed, items=tuple(by_store[id(store)])))
 
     def keep_nodes(self, kept: Mapping[str, frozenset[str]] | None) -> None:
-        """Record the nodes that are kept, each with the namespaces that use them; None if they are not known.
-
-        Until they are known no fence is taken off.
-        """
+        """Record the kept nodes, each with the namespaces that use it; while they are unknown (None) no fence goes."""
         with self._lock:
             kept_before, self._kept = self._kept, kept
         if kept_before != kept:
@@ -294,7 +282,7 @@ class Cache:
             return frozenset(node for node, homes in self._to_be_fenced().items() if namespace not in homes)
 
     def _to_be_fenced(self) -> Mapping[str, frozenset[str]]:
-        """Return the nodes that are kept, but those that may have no fence."""
+        """Return the kept nodes, except those that may have no fence."""
         return {node: homes for node, homes in (self._kept or {}).items() if node not in self._unfenced}
 
     def unfenced(self) -> dict[str, str]:
@@ -310,7 +298,7 @@ class Cache:
     def fence_users(self, node: str) -> frozenset[str]:
         """Return the namespaces for which a node should be fenced.
 
-        Their Reservations await its capacity after a scheduler has found no room there, or it is kept for them.
+        It is kept for them, or their Reservations await its capacity after a scheduler has found no room there.
         """
         with self._lock:
             waiting_pods = [pod for pod in self._pods.placeholders.awaiting(node) if not pod.is_terminating]
@@ -327,10 +315,7 @@ class Cache:
         return kept_namespaces | {reservation.metadata.namespace for reservation in awaiting}
 
     def fenced_nodes(self, namespace: str | None = None, *, awaited: bool = False) -> frozenset[str]:
-        """Return the nodes that are fenced, or those fenced for a namespace.
-
-        With `awaited` nodes that are about to be fenced count, too.
-        """
+        """Return the nodes that are fenced, for a namespace if one is given; `awaited` adds those soon to be fenced."""
         with self._lock:
             fenced = {pod.spec.node_name for pod in self.fences.all() if not pod.is_terminal}
             placeholders = self._pods.placeholders
@@ -403,10 +388,7 @@ class Cache:
         self._enqueue(*keys)
 
     def replace_owners(self, listed: Listed[Pod]) -> None:
-        """Replace all owner pods.
-
-        A known pod that the list lacks has lost its label.
-        """
+        """Replace all owner pods; a known pod that the list lacks has lost its label or is gone."""
         self._end_refuted(listed)
         for pod in put_all(listed, self.put_owner, self.owners):
             self.remove_owner(pod, for_good=False)
@@ -424,10 +406,7 @@ class Cache:
         return self._nodes.get(name)
 
     def put_node(self, node: GuardableNode, listed: Listed[GuardableNode] | None = None) -> None:
-        """Store a node and queue the hand-overs on it.
-
-        Slots held there are queued too if the node admits other pods than before.
-        """
+        """Store a node and queue the hand-overs on it, and the held slots if it admits other pods than before."""
         node_name = node.metadata.name
         with self._lock:
             known_node = self._nodes.get(node_name)
@@ -478,10 +457,7 @@ class Cache:
             return self._nodes.unlabelled_control_plane()
 
     def guard_users(self, node: str) -> tuple[Assignment, ...]:
-        """Return a node's slots that were given to living pods and that these wait for.
-
-        A pod that is bound waits no more.
-        """
+        """Return a node's slots that living pods were given and wait for; a bound pod waits no more."""
         with self._lock:
             pods = self._pods.targets.on(node)
             reservations = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
@@ -509,7 +485,8 @@ class Cache:
             return self._pods.seconds() - idle_since
 
     def begin_unguarding(self, node: str) -> bool:
-        """Have no hand-over rely on a node's guard from now on; return False if there is one already."""
+        """Stop relying on a node's guard for new hand-overs; return False if one is under way already."""
+        # The check and the mark are one step: a hand-over that began between them would lose its guard.
         with self._lock:
             if self.guard_users(node):
                 return False
@@ -517,7 +494,7 @@ class Cache:
             return True
 
     def end_unguarding(self, node: str) -> None:
-        """Have hand-overs rely on a node's guard again."""
+        """Rely on a node's guard for hand-overs again."""
         with self._lock:
             self._nodes.regard_guard(node)
         self._enqueue_handovers(node)
@@ -538,10 +515,8 @@ class Cache:
             return bool(self._nodes.guards({node}))
 
     def handovers(self) -> Counter[str]:
-        """Count the slots that pods wait for in a hand-over by namespace; costs as much as there are pods in one.
-
-        A pod counts once if its note cannot be trusted: anyone may write one of thousands of slots.
-        """
+        """Count by namespace the slots that pods in a hand-over wait for; costs as much as there are such pods."""
+        # A pod whose note cannot be trusted counts once: anyone may write a note of thousands of slots.
         slots_by_namespace: Counter[str] = Counter()
         with self._lock:
             for pod, claimed in self._pods.targets.waiting():
@@ -615,7 +590,7 @@ class Cache:
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
     def put_refusal(self, uid: str, slot: SlotId, text: str) -> bool:
-        """Record why admission refuses a slot's placeholder, "" if it does not; return whether that is news."""
+        """Record why admission refuses a slot's placeholder, "" if it does not; return whether the text is new."""
         with self._lock:
             is_new = self._reservations.put_refusal(uid, slot, text)
         if is_new:
@@ -645,10 +620,7 @@ class Cache:
     def put_pods_of_node(
         self, name: str, pods: Iterable[Pod], ends: Mapping[str, datetime] | None = None, *, asked_by: str
     ) -> None:
-        """Record the pods on a node, and queue the Reservation that asked.
-
-        `ends` has the expected ends of pods by uid.
-        """
+        """Record the pods on a node with their expected ends by uid, and queue the Reservation that asked."""
         with self._lock:
             node = self._nodes.get(name)
             if node is not None:

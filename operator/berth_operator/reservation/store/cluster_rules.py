@@ -92,10 +92,7 @@ class RuleStore(Generic[N]):
 
 
 class NodeTotals:
-    """Sum of what all nodes offer.
-
-    A change costs as much as one node.
-    """
+    """Sum of what all nodes offer, kept up to date at the cost of one node per change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -47,7 +47,7 @@ _CLASSES: Final = "priority-classes"
 _QUOTAS: Final = "quotas"
 _RANGES: Final = "limit-ranges"
 
-_BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+_BOUND_SELECTOR: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of pods that take a pod slot of a node."""
 _COUNT_AGAIN_SECONDS: Final = 5.0
 
@@ -57,10 +57,7 @@ Handle = Callable[[WatchItem[Any]], object]
 
 
 def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
-    """Apply kopf's event on a Reservation to the cache.
-
-    A version that the cache already has is skipped.
-    """
+    """Apply kopf's event on a Reservation to the cache, unless the cache has that version already."""
     metadata = body["metadata"]
     if event_type == "DELETED":
         cache.remove_reservation(metadata["uid"])
@@ -108,11 +105,10 @@ _HANDLED_DECODER: Final[Decoder[_Modified | _Added]] = Decoder(_HANDLED)
 
 
 def apply_handled(cache: Cache, line: bytes) -> str:
-    """Apply a line of kopf's watch to the cache if kopf has nothing to do about it.
+    """Apply a line of kopf's watch to the cache if kopf has nothing to do about it; return its resourceVersion.
 
-    That is a Reservation that was just created, which has no failures that kopf's handlers would reset, and one whose
-    spec is handled already. Returns the resourceVersion, "" for a line that kopf has to see: any other event, and one
-    that cannot be read or is nested too deeply.
+    kopf has nothing to do about a new Reservation, which has no failure count to reset, nor about one whose spec is
+    handled already. It has to see any other event, and a line that cannot be read or is nested too deeply: "".
     """
     try:
         event = _HANDLED_DECODER.decode_strictly(line)
@@ -145,10 +141,7 @@ class Informers:
         own_namespace: str,
         failed: Callable[[BerthError], object],
     ) -> None:
-        """`failed` gets each error that ends an informer.
-
-        After such an error nothing waits for the lists.
-        """
+        """`failed` gets each error that ends an informer; nothing waits for the lists after one."""
         self._cache = cache
         self._rules = rules
         self._failed = failed
@@ -196,7 +189,7 @@ class Informers:
         self._started: list[str] = []
         self._counter: Informer[CountedPod] = Informer(
             "pods of nodes",
-            lambda stop: client.watch(PODS, field_selector=_BOUND, type=CountedPod, stop=stop),
+            lambda stop: client.watch(PODS, field_selector=_BOUND_SELECTOR, type=CountedPod, stop=stop),
             _applier(
                 cache.pod_counts.replace, cache.pod_counts.put, cache.pod_counts.remove, cache.pod_counts.note_heard
             ),
@@ -286,7 +279,7 @@ def _applier(
     remove: Callable[[Item], None],
     note_heard: Callable[[], None] = lambda: None,
 ) -> Handle:
-    """Return what applies the items of a watch of pods to the cache."""
+    """Return a function that applies the items of a watch of pods to the cache."""
 
     def apply(item: WatchItem[Item]) -> None:
         note_heard()

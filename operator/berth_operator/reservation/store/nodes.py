@@ -185,10 +185,7 @@ class NodeIndex:
         }
 
     def accesses(self, names: AbstractSet[str]) -> dict[str, NodeAccess]:
-        """Return the access rules of these nodes by name.
-
-        Nodes that are open to every pod are left out.
-        """
+        """Return the access rules of these nodes by name; nodes that are open to every pod are absent."""
         accesses = {node_name: self._nodes[node_name].access for node_name in names & self._nodes.keys()}
         return {node_name: access for node_name, access in accesses.items() if access != NodeAccess()}
 

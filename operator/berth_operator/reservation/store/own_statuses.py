@@ -1,7 +1,4 @@
-"""The statuses that this replica wrote while it leads.
-
-What other writers write there does not count.
-"""
+"""The statuses that this replica wrote while it leads; those of other writers do not count."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +12,7 @@ class StatusTracker:
     """Statuses by uid of their Reservation; empty while another replica leads."""
 
     epoch: int = 0
-    """Rises when this replica starts over: statuses of an earlier epoch no longer count."""
+    """Rises when this replica begins or ends to lead: statuses of an earlier epoch no longer count."""
 
     _written: dict[str, ReservationStatus] = field(default_factory=dict)
     _stored: dict[str, ReservationStatus] = field(default_factory=dict)

@@ -7,19 +7,16 @@ from typing import Final
 from berth_core import DEPLOYMENT, LabelSelector, Pod, Reservation, ReservationOwner, deployment_name
 
 _Mark = tuple[str, ...]
-"""What each pod of an owner has: namespace, and a uid, name, label, label key, annotation or nothing."""
+"""Namespace, and the uid, name, label, label key or annotation that each pod of an owner has, or nothing."""
 
-_MOST_VALUES: Final = 100
+_MAX_VALUES: Final = 100
 """An expression with more values is no mark: each value takes an index entry."""
 
 _NONE: Final[Mapping[str, Reservation]] = {}
 
 
 class OwnerIndex:
-    """Reservations by the marks of their owners.
-
-    A look-up costs as much as a pod has marks.
-    """
+    """Reservations by the marks of their owners; a look-up costs as much as a pod has marks."""
 
     def __init__(self, reservations: Iterable[Reservation] = ()) -> None:
         self._by_mark: dict[_Mark, dict[str, Reservation]] = {}
@@ -65,17 +62,14 @@ def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
 
 
 def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
-    """Return marks of which every selected pod has one.
-
-    They are the rarest that are known.
-    """
+    """Return marks of which every selected pod has one, probably the rarest of the selector."""
     if selector.match_labels:
         key = min(selector.match_labels)
         return [("label", key, selector.match_labels[key])]
     with_few_values = [
         requirement
         for requirement in selector.match_expressions
-        if requirement.operator == "In" and len(requirement.values) <= _MOST_VALUES
+        if requirement.operator == "In" and len(requirement.values) <= _MAX_VALUES
     ]
     if with_few_values:
         fewest = min(with_few_values, key=lambda requirement: (len(requirement.values), requirement.key))
@@ -98,10 +92,7 @@ def _marks_on(pod: Pod) -> Iterator[_Mark]:
 
 
 def _own_marks(pod: Pod) -> Iterator[_Mark]:
-    """Yield the marks of a pod and its controllers.
-
-    Marks consist of uids and names.
-    """
+    """Yield the marks that are the uids and names of a pod and its controllers."""
     meta, controller = pod.metadata, pod.controller
     yield ()
     yield "uid", meta.uid

@@ -35,10 +35,7 @@ def reservation_key(pod: Pod) -> Key:
 
 
 class PodIndex:
-    """Pods by key, with look-ups by Reservation and by node.
-
-    A look-up costs as much as it finds.
-    """
+    """Pods by key, by Reservation and by node; a look-up costs as much as it returns."""
 
     def __init__(self, key: Callable[[Pod], str]) -> None:
         self._key = key
@@ -94,10 +91,7 @@ class PodIndex:
 
 @dataclass(slots=True)
 class HandoverTargets:
-    """Pods with a note, by the node that the note names.
-
-    These are owner pods and successors of placeholders. Whether a note can be trusted is not checked here.
-    """
+    """Owner pods and successors of placeholders by the node that their note names, trusted or not."""
 
     _by_node: dict[str, dict[str, Pod]] = field(default_factory=dict)
     _awaited: dict[str, tuple[AwaitedComponent, float]] = field(default_factory=dict)
@@ -144,10 +138,7 @@ class HandoverTargets:
         return self._last_bound.get(node, -math.inf)
 
     def waiting(self) -> Iterator[tuple[Pod, Assignment]]:
-        """Yield the pods that are not bound, each with its note.
-
-        The cost is the number of indexed pods.
-        """
+        """Yield the pods that are not bound, each with its note; costs as much as there are indexed pods."""
         for pod in (pod for group in self._by_node.values() for pod in group.values()):
             if not pod.spec.node_name and (note := Assignment.from_pod(pod)) is not None:
                 yield pod, note
@@ -174,10 +165,7 @@ class PodStore:
         return _concerned(pod, known_pod)
 
     def remove_placeholder(self, pod: Pod) -> tuple[Key, ...]:
-        """Remove a placeholder that is gone.
-
-        Another placeholder of the same name stays.
-        """
+        """Remove a placeholder that is gone; a later one of the same name stays."""
         self._tombstones.add(pod.metadata.uid)
         known_pod = self.placeholders.get(pod.metadata.name)
         if known_pod is not None and known_pod.metadata.uid == pod.metadata.uid:
@@ -199,10 +187,7 @@ class PodStore:
         return _concerned(pod, known_pod)
 
     def remove_owner(self, pod: Pod, *, for_good: bool) -> tuple[Key, ...]:
-        """Remove a pod that is gone or lost its label.
-
-        `for_good` means that it is gone; otherwise it may get its label back.
-        """
+        """Remove a pod that is gone `for_good`, or that lost its label and may get it back."""
         self._tombstones.add(pod.metadata.uid, math.inf if for_good else version_of(pod.metadata))
         known_pod = self.owners.get(pod.metadata.uid)
         if known_pod is not None and self._tombstones.covers(known_pod.metadata):
@@ -211,10 +196,7 @@ class PodStore:
         return _concerned(pod, known_pod)
 
     def of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
-        """Return the placeholders and owner pods that name a Reservation.
-
-        The Reservation may be unknown.
-        """
+        """Return the placeholders and owner pods that name a Reservation, known or not."""
         return self.placeholders.of(uid), self.owners.of(uid)
 
     def named(self) -> set[str]:
@@ -222,10 +204,7 @@ class PodStore:
         return {*self.placeholders.named(), *self.owners.named()}
 
     def stage_ages(self, pods: Iterable[Pod], holders: Mapping[tuple[str, int], Pod], now: float) -> dict[str, float]:
-        """Return the attended seconds of each pod at its stage.
-
-        The keys are uids; pods without a note are left out.
-        """
+        """Return by uid the attended seconds of each pod at its stage; pods without a note are absent."""
         notes = ((pod, Assignment.from_pod(pod)) for pod in pods)
         return {
             pod.metadata.uid: self.targets.stage_age(pod, holders_of(assignment, holders), now)
@@ -235,10 +214,7 @@ class PodStore:
 
 
 def _concerned(pod: Pod, known: Pod | None) -> tuple[Key, ...]:
-    """Return the keys of a pod's Reservation and target node.
-
-    The keys of the known version are included.
-    """
+    """Return the keys of a pod's Reservation and target node, in its new and its known version."""
     keys: list[Key] = []
     for version in (pod, known):
         if version is None:

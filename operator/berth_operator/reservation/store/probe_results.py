@@ -51,7 +51,7 @@ class ProbeResults:
         return is_changed
 
     def result_for(self, reservation: Reservation) -> ProbeResult | None:
-        """Return a Reservation's result: its own, another's, an earlier process's."""
+        """Return the result of a Reservation's own probe, of another's that covers it, or of an earlier process."""
         uid = reservation.metadata.uid
         if self.path is None:
             return self._probes.get(uid)

@@ -19,10 +19,7 @@ _WRITTEN_ANNOTATION: Final = "berth.volcano.sh/templates"
 
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
-    """Decode a Reservation.
-
-    One with an unreadable spec has no tasks and notes why.
-    """
+    """Decode a Reservation; one with an unreadable spec has no tasks and notes why."""
     reservation = Reservation.read(body)
     if why_unreadable(reservation):
         return reservation

@@ -162,7 +162,7 @@ class ReservationStore:
         )
 
     def _forget_findings(self, uid: str) -> None:
-        """Forget what this process has found out of a Reservation or written to it."""
+        """Forget what this process has learned about a Reservation or written to it."""
         self.probes.forget(uid)
         self._verdicts.pop(uid, None)
         self._validated.discard(uid)
@@ -178,7 +178,7 @@ class ReservationStore:
                 self._verdicts[uid] = verdict
 
     def put_refusal(self, uid: str, slot: SlotId, text: str) -> bool:
-        """Record why admission refuses a slot's placeholder, "" if it does not; return whether no slot had that."""
+        """Record why admission refuses a slot's placeholder, "" if it does not; return whether the text is new."""
         refusals = self._refusals.setdefault(uid, {}) if uid in self._by_uid else {}
         is_new = bool(text) and text not in refusals.values()
         refusals.pop(slot, None)

@@ -1,7 +1,4 @@
-"""Choice of the Reservation for a pod that needs a slot.
-
-The oldest with a spare slot is chosen.
-"""
+"""The choice of the Reservation for a pod that needs a slot: the oldest with a spare one."""
 
 from collections.abc import Callable, Iterable
 from typing import Final

@@ -37,27 +37,26 @@ def is_newer(candidate: ObjectMeta, known: ObjectMeta) -> bool:
 
 
 def supersedes(candidate: ObjectMeta, known: ObjectMeta | None, listed: Listed[Any] | None = None) -> bool:
-    """Return whether a version takes the place of the known one, None for none.
-
-    The order of versions is that of time only until etcd is restored from a backup. So what `listed` has counts instead
-    of every version that this list must know of, be that lower or higher.
-    """
+    """Return whether a version replaces the known one, None for none, also as an item of the list `listed`."""
     if known is None:
         return True
+    # Versions are in the order of time only until etcd is restored from a backup: then watches report nothing until
+    # its revisions have come as far as before (kubernetes/kubernetes#107457). So what a list has counts instead of
+    # every version that it must know of, be that lower or higher.
     if listed is not None and must_have(listed, known):
         return listed.restored or version_of(candidate) != version_of(known)
     return is_newer(candidate, known)
 
 
 def must_have(listed: Listed[Any], known: ObjectMeta) -> bool:
-    """Return whether a list knows of a version: what it lacks is gone, and what it has is the object since then."""
+    """Return whether a list must contain an object: if it lacks the object, that is gone."""
     return listed.restored or was_due(known, listed.resource_version)
 
 
 def put_all(
     listed: Listed[T], put: Callable[[T, Listed[T]], object], known: Callable[[], Iterable[T]]
 ) -> tuple[T, ...]:
-    """Put what a complete list has, and return the known objects that are gone, for it lacks them."""
+    """Put the objects of a complete list, and return the known ones that are gone because it lacks them."""
     listed_by_uid = {obj.metadata.uid: obj for obj in listed.items}
     for obj in listed_by_uid.values():
         put(obj, listed)
@@ -72,10 +71,7 @@ class Tombstones:
         """Uid to (time of removal, version), in order of removal."""
 
     def add(self, uid: str, version: float = math.inf) -> None:
-        """Record that an object is gone as of a version.
-
-        By default it is gone for good.
-        """
+        """Record that an object is gone as of a version, by default for good."""
         now = time.monotonic()
         _, known_version = self._removed.pop(uid, (now, -1.0))
         self._removed[uid] = (now, max(version, known_version))

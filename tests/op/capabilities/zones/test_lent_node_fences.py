@@ -13,8 +13,8 @@ from berth_core.objects import Pod
 from berth_core.zone_schedules import ZoneSchedule
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS
-from berth_operator.capabilities.zones.act import PreemptablePods
 from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
+from berth_operator.capabilities.zones.preemptable_pods import PreemptablePods
 from berth_operator.capabilities.zones.store import ZONE
 from berth_operator.metrics import REGISTRY
 from berth_operator.reservation.store.nodes import GuardableNode
