@@ -1,7 +1,4 @@
-"""What plans are for: one folder for each goal, and the list of all.
-
-A goal's folder has its strategy, its arguments and its words. It imports the planner and no other goal.
-"""
+"""What plans are for: one folder for each goal, with its strategy, arguments and words, and the list of all."""
 
 from typing import Any, Final
 
@@ -33,10 +30,7 @@ DEFAULT_GOAL_OF_COMMANDS: Final = _BY_NAME[ConsolidateGoal.name]
 
 
 def read_goal(raw: object) -> Goal[Any, Any]:
-    """Return the goal of the argument `strategy`; raises `InputError`.
-
-    The name may be in any case and with or without hyphens.
-    """
+    """Return the goal of the argument `strategy`, in any case and with or without hyphens; raises `InputError`."""
     names = {goal.name.lower(): goal for goal in OFFERED_GOALS}
     goal = names.get(raw.lower().replace("-", "")) if isinstance(raw, str) else None
     if goal is None:

@@ -19,7 +19,7 @@ _TRIED: Final = 8
 _EXCHANGED: Final = 64
 """The most sets that are tried with another node for one that left."""
 
-_MOST_WORK: Final = 1_000_000
+_MAX_WORK: Final = 1_000_000
 """Nodes times kinds, times how many sets are tried."""
 
 _TRIED_LATE: Final = 3
@@ -48,7 +48,7 @@ class OrderedSets:
 
         `size` is that of the cluster, in nodes times kinds.
         """
-        self._most_tried = max(1, _MOST_WORK // size)
+        self._most_tried = max(1, _MAX_WORK // size)
         self._drain = drain
         self._has_order = has_order
         self._deadline = deadline

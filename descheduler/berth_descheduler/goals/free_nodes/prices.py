@@ -32,9 +32,9 @@ _LISTED_TYPES: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class NodePrices(Rule):
-    """Where the price of a node's hour is written; the first that says one counts.
+    """Where the price of a node's hour is written; the first source that has one counts.
 
-    The currency is whatever the amounts are in. A node without a price counts 0.
+    The currency is that of the amounts. A node without a price counts 0.
     """
 
     annotation: str = ""

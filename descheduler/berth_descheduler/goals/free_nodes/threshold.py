@@ -36,10 +36,7 @@ _ABOVE_PROTECTION: Final = Refusal(RefusalReason.ABOVE_PROTECTION, "would go abo
 
 @dataclass(frozen=True, slots=True)
 class ThresholdRules:
-    """The rules for sources and targets.
-
-    They say as well whether a source is emptied whole.
-    """
+    """The rules for sources and targets, and whether a source is emptied whole."""
 
     low: Thresholds
     """A source is below all of these."""
@@ -55,10 +52,7 @@ class ThresholdRules:
 
 @dataclass(frozen=True, slots=True)
 class _Usage:
-    """The utilisation of a node in percent, per resource.
-
-    None where the node has nothing of it.
-    """
+    """The utilisation of a node in percent, per resource; None where the node has nothing of it."""
 
     percent: tuple[Fraction | None, ...]
 
@@ -82,10 +76,7 @@ class _NodeTable:
         self.targets = sorted(targets, key=lambda node: (ranks[node], -self.utilisation(node), node))
 
     def utilisation(self, node: NodeIndex) -> Fraction:
-        """Return the requested percentage of a node's resource type.
-
-        It is 0 where the node has none.
-        """
+        """Return the requested percentage of a node's resource type, 0 where the node has none."""
         return self.percent(node, self._resource_type) or Fraction(0)
 
     def percent(self, node: NodeIndex, resource: str) -> Fraction | None:
@@ -120,7 +111,7 @@ class _NodeTable:
 
 
 class Threshold:
-    """The classic strategy."""
+    """Moves pods off low nodes by the rules of the proposal."""
 
     def __init__(self, rules: ThresholdRules) -> None:
         self._rules = rules
@@ -130,14 +121,10 @@ class Threshold:
         return tuple(_NodeTable(problem, self._rules).low)
 
     def waiting_pods(self, _snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Return none."""
         return ()
 
     def propose(self, problem: Problem, state: State) -> Proposal:
-        """Return the moves off the low nodes, least used first.
-
-        With `wholeNodes` each node is emptied whole or not at all.
-        """
+        """Return the moves off the low nodes, least used first; with `wholeNodes` each node is emptied whole or not."""
         return _ThresholdRun(problem, state, self._rules).propose()
 
 
@@ -152,9 +139,9 @@ class _ThresholdRun:
         self._table = _NodeTable(problem, rules)
         self._protected = protected_amounts(problem.cluster, problem.settings.protection)
         self._first_target: dict[ClassIndex, int] = {}
-        """Per class: the targets before this position have no room for it; moves only ever fill targets."""
+        """Per class the position of the first target that may have room for it."""
         self._why_kept: dict[ClassIndex, Refusal] = {}
-        """Per class: why no target took the last of its pods that was asked for; the next need not ask again."""
+        """Per class why no target took its last pod, which is the answer for the next one, too."""
         self._refused: list[Refused] = []
         self._reasons: dict[PodIndex, str] = {}
 
@@ -178,10 +165,7 @@ class _ThresholdRun:
         return node_refusal(self._problem.cluster, node) or self._table.why_not_low(node)
 
     def _empty(self, source: NodeIndex) -> None:
-        """Move every pod off a low node, or none of them.
-
-        If none is moved, the reason is noted.
-        """
+        """Move every pod off a low node, or move none and note the reason."""
         pods = self._problem.pods_to_move(source)
         refusal = self._source_refusal(source, pods)
         if refusal is not None:
@@ -218,10 +202,7 @@ class _ThresholdRun:
         return None if max_moves is None else max_moves - self._state.mark()
 
     def _relieve(self, source: NodeIndex) -> None:
-        """Move the pods off a low node that may move and fit.
-
-        Notes why the others stay.
-        """
+        """Move the pods off a low node that may move and fit, and note why the others stay."""
         pods = self._problem.pods_to_move(source)
         self._refuse_immovable(pods)
         refusal = self._why_untouched(source, pods)
@@ -239,10 +220,7 @@ class _ThresholdRun:
             self._refuse_node(source, replace(refusal, message=text) if moves else refusal)
 
     def _take(self, pod: PodIndex, reason: str) -> Refusal | None:
-        """Move one pod to the first target that takes it.
-
-        Returns what keeps the pod, as its node has it.
-        """
+        """Move one pod to the first target that takes it; return what keeps the pod, as its node has it."""
         if self._moves_left() == 0:
             text = f"no more than {count(self._settings.limits.max_moves or 0, 'move')} may be made"
             return Refusal(RefusalReason.MOVE_LIMIT, text)
@@ -259,13 +237,12 @@ class _ThresholdRun:
         return f"{name} is low: {_shown(self._table.utilisation(source))} % of its {resource} is requested"
 
     def _find_target(self, pod: PodIndex) -> NodeIndex | None:
-        """Return the most used target that takes the pod.
-
-        Remembers per class how many targets surely have no room.
-        """
+        """Return the most used target that takes the pod."""
         class_index = self._problem.cluster.pods[pod].class_index
         state, targets = self._state, self._table.targets
         position = self._first_target.get(class_index, 0)
+        # Targets are only filled, so one without room for a class has none for its later pods either: the next search
+        # begins after it. A refusal that depends on other pods may be over by then.
         lasting = True
         for index in range(position, len(targets)):
             target = targets[index]
@@ -278,24 +255,18 @@ class _ThresholdRun:
         return None
 
     def _stays_protected(self, class_index: ClassIndex, target: NodeIndex) -> bool:
-        """Return whether a pod keeps a target within every protection threshold.
-
-        A target at a threshold is within it.
-        """
+        """Return whether a pod takes a target above no protection threshold."""
         free, needs = self._state.free[target], self._problem.cluster.requests[class_index]
         return all(free[column] - needs[column] >= least_free[target] for column, least_free in self._protected.items())
 
     def _size(self, pod: PodIndex) -> tuple[int, tuple[int, ...], PodIndex]:
-        """Return the sort key of a pod's size.
-
-        The resource type counts first; of equal pods the first in order is larger.
-        """
+        """Return the sort key of a pod's size: the resource type first; of equal pods the first in order is larger."""
         needs = self._problem.cluster.requests[self._problem.cluster.pods[pod].class_index]
         column = self._problem.cluster.column.get(self._settings.resource_type)
         return (0 if column is None else needs[column], needs, PodIndex(-pod))
 
     def _why_no_target(self, pod: PodIndex) -> Refusal:
-        """Return for what reasons how many targets refuse a pod."""
+        """Return how many targets refuse a pod for each reason."""
         class_index = self._problem.cluster.pods[pod].class_index
         if class_index in self._why_kept and not self._state.depends_on_others(class_index):
             return self._why_kept[class_index]
@@ -333,10 +304,7 @@ class _ThresholdRun:
 
 
 def _usage(problem: Problem, node: NodeIndex) -> _Usage:
-    """Return the utilisation of a node by its pods' requests.
-
-    Pods that are still leaving count.
-    """
+    """Return the utilisation of a node by the requests of its pods, those that are still leaving included."""
     cluster = problem.cluster
     pods = [cluster.pods[pod] for pod in cluster.pods_on[node]]
     rows = [

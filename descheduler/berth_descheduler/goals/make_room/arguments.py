@@ -49,10 +49,7 @@ ROOM_OPTIONS: Final = (
 
 
 def room_arguments_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the argument `room` as the options say it.
-
-    Raises `InputError` for an invalid owner.
-    """
+    """Return the argument `room` from the options; raises `InputError` for an invalid owner."""
     room: dict[str, Any] = {"shapes": list(options["shape"]), "pods": list(options["pod"])}
     if options["queue"] is not None:
         room["queue"] = options["queue"]

@@ -7,15 +7,14 @@ program goes on from where the search ends, if the problem is small enough.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Final
 
 import numpy as np
 
-from berth_core import PODS, Deadline, InputError, NoDeadline, Pod, Snapshot, effective_requests
-from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_core import Deadline, InputError, NoDeadline, Pod, Snapshot
+from berth_descheduler.goals.make_room.reports import RoomReports
 from berth_descheduler.goals.make_room.tied_pods import TiedPods, ejections_of
 from berth_descheduler.planner import (
     NodeIndex,
@@ -24,21 +23,17 @@ from berth_descheduler.planner import (
     Proposal,
     Prover,
     Quality,
-    RoomMade,
     RoomRequest,
     State,
     find_pods_to_fit,
     room_of_guarantee,
 )
-from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, gang_of
-from berth_descheduler.planner.problem import DisruptionCost, find_sources, source_refusal
+from berth_descheduler.planner.problem import DisruptionCost, find_sources
 from berth_descheduler.planner.queue_guarantees import reserved_queue
-from berth_descheduler.planner.rooms import WaitingPod
 from berth_descheduler.planner.solver import (
     ExactRoom,
     Ints,
-    PackingModel,
     Reached,
     RoomBound,
     RoomGoal,
@@ -54,221 +49,8 @@ from berth_descheduler.planner.solver import (
     solve_room,
 )
 
-# --- its reports -----------------------------------------------------------------------------------------------------
-# The room that a plan makes, for what and on which nodes, and why there is not more.
-
-Unused = tuple[tuple[str, Fraction], ...]
-
-
-class RoomReports:
-    """Reports on the wants of one plan.
-
-    Made before the moves, asked after them.
-    """
-
-    def __init__(
-        self, problem: Problem, state: State, packing: PackingModel, wants: Sequence[Want], gangs: GangOf = gang_of
-    ) -> None:
-        self._gang_of = gangs
-        self._problem = problem
-        self._state = state
-        self._packing = packing
-        self._wants = tuple(wants)
-        self._before = [self._measure(want) for want in wants]
-        self._blockers = Blockers(state)
-
-    def made(self, places: Sequence[Sequence[NodeIndex]]) -> tuple[RoomMade, ...]:
-        """Return what became of each want."""
-        return tuple(
-            self._made(want, want_places, fits_before)
-            for want, want_places, fits_before in zip(self._wants, places, self._before, strict=True)
-        )
-
-    def why_not_more(
-        self, room: Sequence[RoomMade], quality: Quality, moves_needed: int | None = None, *, limited: bool = False
-    ) -> tuple[Refused, ...]:
-        """Return why the wants that do not fit have no room.
-
-        Says of each node, too, why it has no room for the first such want. `moves_needed`: with so many moves all would
-        fit; None if that is not known. `limited`: what is proven holds within the limit on moves only.
-        """
-        unfitted = [
-            (want, room_made)
-            for want, room_made in zip(self._wants, room, strict=True)
-            if room_made.wanted is None or room_made.fitted < room_made.wanted
-        ]
-        proof = quality, moves_needed, limited
-        refusals = [self._of_want(want, room_made, proof) for want, room_made in unfitted]
-        return tuple(sorted((*refusals, *(self._of_nodes(unfitted[0][0]) if unfitted else ()))))
-
-    def _made(self, want: Want, places: Sequence[NodeIndex], before: tuple[int, Unused]) -> RoomMade:
-        fits_before, unused_before = before
-        fits_after, unused_after = self._measure(want)
-        pods = [self._problem.cluster.pods[pod].pod for pod in want.pods]
-        gang = self._gang_of(pods[0])
-        return RoomMade(
-            name=want.name,
-            wanted=want.count,
-            fitted=len(places),
-            fits_before=fits_before,
-            fits_after=fits_after,
-            nodes=tuple(sorted(self._problem.cluster.node_name(node) for node in places)),
-            unused_before=unused_before,
-            unused_after=unused_after,
-            pods=tuple(_waiting(pod) for pod in pods if not _is_shape(pod)),
-            gang=gang[1] if gang else "",
-            requests=tuple(effective_requests(pods[0].spec).to_quantities().items()) if _is_shape(pods[0]) else (),
-        )
-
-    def _measure(self, want: Want) -> tuple[int, Unused]:
-        """Return how many pods of a want alone fit now.
-
-        Returns as well how much of what is free they cannot use.
-        """
-        needs = self._problem.cluster.requests[self._class_of(want)]
-        nodes = np.flatnonzero(self._packing.allowed(want.kind) & self._packing.takes)
-        free = np.array([self._state.free[node] for node in nodes], dtype=np.int64).reshape(len(nodes), len(needs))
-        fits = self._fits(want, nodes, np.maximum(free, 0), np.array(needs, dtype=np.int64))
-        unused = []
-        for name, column in self._problem.cluster.column.items():
-            total = int(np.maximum(free[:, column], 0).sum())
-            if name != PODS and needs[column] and total:
-                unused.append((name, 1 - Fraction(fits * needs[column], total)))
-        return fits, tuple(sorted(unused))
-
-    def _fits(self, want: Want, nodes: Ints, free: Ints, needs: Ints) -> int:
-        if self._packing.dependent[want.kind]:
-            pod = want.pods[0]
-            return int(any(self._state.refusal(pod, NodeIndex(int(node))) is None for node in nodes))
-        requested = np.flatnonzero(needs)
-        return int((free[:, requested] // needs[requested]).min(axis=1).sum()) if len(nodes) else 0
-
-    def _class_of(self, want: Want) -> int:
-        return self._problem.cluster.pods[want.pods[0]].class_index
-
-    def _of_want(self, want: Want, made: RoomMade, proof: tuple[Quality, int | None, bool]) -> Refused:
-        not_fitted = "more of it" if made.wanted is None else f"{made.wanted - made.fitted} more of it"
-        refusal = self._why_no_more(not_fitted, *proof)
-        meta = self._problem.cluster.pods[want.pods[0]].pod.metadata
-        namespace = "" if meta.namespace == SHAPE_NAMESPACE else meta.namespace
-        return Refused.of_pod("", namespace, meta.name, refusal)
-
-    def _why_no_more(self, more: str, quality: Quality, moves_needed: int | None, limited: bool) -> Refusal:  # noqa: FBT001 - a part of the proof
-        """Return what ended the search for more room.
-
-        What is proven comes before what is not, the limit on moves before the room.
-        """
-        limit = self._problem.settings.limits.max_moves
-        if quality.proven_optimal and not limited:
-            return Refusal(RefusalReason.BOUND_REACHED, f"no plan makes room for {more}")
-        if limit is not None and moves_needed is not None:
-            return Refusal(RefusalReason.MOVE_LIMIT, f"{moves_needed} moves would make room and {limit} are allowed")
-        if quality.proven_optimal:
-            return Refusal(RefusalReason.MOVE_LIMIT, f"no plan of at most {limit} moves makes room for {more}")
-        if quality.out_of_time:
-            return Refusal(RefusalReason.TIME_LIMIT, f"the time limit ended the search for room for {more}")
-        if limit is not None and quality.moves >= limit:
-            return Refusal(RefusalReason.MOVE_LIMIT, f"the {limit} moves that are allowed make no room for {more}")
-        text = f"no plan was found that makes room for {more}; a bound does not exclude one"
-        return Refusal(RefusalReason.NO_ROOM_TOGETHER, text)
-
-    def _of_nodes(self, want: Want) -> Iterable[Refused]:
-        for index, node in enumerate(self._problem.cluster.nodes):
-            number = NodeIndex(index)
-            if number != self._problem.cluster.waiting_node:
-                yield Refused.of_node(node.metadata.name, self._why_no_room(want.pods[0], number))
-
-    def _why_no_room(self, pod: PodIndex, node: NodeIndex) -> Refusal:
-        """Return what keeps a pod from a node.
-
-        What no move changes, or what may not be moved, comes before all else.
-        """
-        refusal = self._state.refusal(pod, node)
-        if refusal is None:
-            return Refusal(RefusalReason.NO_ROOM_TOGETHER, "it fits here alone, but not beside all else that waits")
-        if refusal.reason is not RefusalReason.INSUFFICIENT_RESOURCES:
-            return self._blockers.name(refusal, pod, node)
-        needs = self._problem.cluster.requests[self._problem.cluster.pods[pod].class_index]
-        free = list(self._state.free[node])
-        blockers = []
-        for other_pod in self._problem.cluster.pods_on[node]:
-            amounts = self._problem.cluster.requests[self._problem.cluster.pods[other_pod].class_index]
-            if self._packing.pod_kind[other_pod] >= 0:
-                free = [free_amount + pod_amount for free_amount, pod_amount in zip(free, amounts, strict=True)]
-            else:
-                blockers.append(other_pod)
-        lacking_resources = [
-            name for name, column in self._problem.cluster.column.items() if needs[column] > free[column]
-        ]
-        if not lacking_resources:
-            return source_refusal(self._problem, node) or self._why_no_pod_leaves(node, refusal) or refusal
-        return self._blocked(sorted(lacking_resources), blockers)
-
-    def _why_no_pod_leaves(self, node: NodeIndex, lack: Refusal) -> Refusal | None:
-        """Return which pod of a node that may be moved other pods keep off every node with room; None if it is not so.
-
-        Of each node the first such pod is named, with the first pod whose term, place or port forbids the move.
-        """
-        for pod in self._problem.cluster.pods_on[node]:
-            class_index = self._problem.cluster.pods[pod].class_index
-            if self._packing.pod_kind[pod] < 0 or not self._state.depends_on_others(class_index):
-                continue
-            tying = NodeRefusalSummary(pod)
-            for target in map(NodeIndex, np.flatnonzero(self._packing.takes).tolist()):
-                if target == node or self._state.node_fit.refusal(class_index, target) is not None:
-                    continue
-                if not self._state.fits(class_index, target):
-                    continue
-                tie = self._state.refusal_by_others(pod, target)
-                if tie is None:
-                    break
-                tying.count(target, tie)
-            else:
-                if tying:
-                    key = self._problem.cluster.pods[pod].pod.key
-                    summary = tying.summary(tying.in_words(), self._blockers)
-                    holder = f", such as {summary.blocking_pod}" if summary.blocking_pod else ""
-                    text = (
-                        f"{lack.message} beside {key}, which no node with room for it takes: {summary.message}{holder}"
-                    )
-                    return Refusal(
-                        RefusalReason.HOLDS_IMMOVABLE_PODS,
-                        text,
-                        constraint=summary.constraint,
-                        resource=lack.resource,
-                        blocking_pod=key,
-                    )
-        return None
-
-    def _blocked(self, lacking: Sequence[str], blockers: Sequence[PodIndex]) -> Refusal:
-        lacking_names = ", ".join(lacking)
-        if not blockers:
-            text = f"the node is too small: not enough {lacking_names}"
-            return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=lacking[0])
-        first_blocker = self._problem.cluster.pods[blockers[0]].pod.key
-        blocker_refusal = self._problem.pod_refusals.get(blockers[0])
-        text = f"not enough {lacking_names} beside pods that may not be moved, such as {first_blocker}"
-        return Refusal(
-            RefusalReason.HOLDS_IMMOVABLE_PODS,
-            f"{text}: {blocker_refusal.message}" if blocker_refusal else text,
-            constraint=blocker_refusal.reason if blocker_refusal else "",
-            resource=lacking[0],
-            blocking_pod=first_blocker,
-        )
-
-
-def _is_shape(pod: Pod) -> bool:
-    return pod.metadata.namespace == SHAPE_NAMESPACE
-
-
-def _waiting(pod: Pod) -> WaitingPod:
-    return WaitingPod(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
-
-
-# --- the strategy ----------------------------------------------------------------------------------------------------
-
 _DETOURS: Final = 20
-_MOST_BOUNDED: Final = 200_000
+_MAX_BOUNDED: Final = 200_000
 """With more nodes times pods to come than this, only what is free in all bounds the room."""
 
 
@@ -284,10 +66,7 @@ class MakeRoom:
         self._gangs = gangs
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Return the named, described or pending pods.
-
-        Raises `InputError` for a named one that is not pending.
-        """
+        """Return the named, described or pending pods; raises `InputError` for a named pod that is not pending."""
         return find_pods_to_fit(self._resolved(snapshot), snapshot)
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
@@ -374,8 +153,6 @@ class _MakeRoomRun:
             room = tuple(replace(room_made, queue=queue, namespace=home) for room_made in room)
         return Proposal(self._state.steps, refusals, quality, room, self._request.owners)
 
-    # --- what is wanted ---------------------------------------------------------------------------------------------
-
     def _read_units(self) -> tuple[_Unit, ...]:
         """Return the units in the order in which they are served."""
         wants = self._read_wants()
@@ -401,10 +178,7 @@ class _MakeRoomRun:
         return sum(int(self._packing.size[want.kind]) * (want.count or 1) for want in unit.wants)
 
     def _read_wants(self) -> list[Want]:
-        """Return one want per shape and per kind of pods.
-
-        Pods of different gangs are kept apart.
-        """
+        """Return one want per shape and per kind of pods, keeping pods of different gangs apart."""
         shapes = iter(self._request.shapes)
         groups: dict[object, list[PodIndex]] = {}
         open_counts: dict[object, int | None] = {}
@@ -423,8 +197,6 @@ class _MakeRoomRun:
     def _name(self, pods: Sequence[PodIndex]) -> str:
         meta = self._problem.cluster.pods[pods[0]].pod.metadata
         return meta.name if meta.namespace == SHAPE_NAMESPACE else f"{meta.namespace}/{meta.name}"
-
-    # --- search -----------------------------------------------------------------------------------------------------
 
     def _search(self) -> _Found:
         """Return what the search finds."""
@@ -461,10 +233,7 @@ class _MakeRoomRun:
         return (better,) if is_better else ()
 
     def _moves_needed(self, quality: Quality) -> int | None:
-        """Return how many moves would make room for all that is named.
-
-        None unless the limit on moves is what prevents it.
-        """
+        """Return how many moves would make room for all that is named, None if the limit does not prevent it."""
         if self._budget is None or not self._request.all_or_none or quality.reached:
             return None
         search = RoomSearch(self._packing, self._state, None, self._deadline)
@@ -473,10 +242,7 @@ class _MakeRoomRun:
         return search.filled.ejected if is_placed else None
 
     def _is_whole(self, unit: _Unit) -> bool:
-        """Return whether a unit is only useful as a whole.
-
-        That holds for what is named, and for a gang.
-        """
+        """Return whether a unit is only useful as a whole, as what is named, and a gang, is."""
         if self._request.all_or_none:
             return True
         return self._gang_of(self._problem.cluster.pods[unit.wants[0].pods[0]].pod) is not None
@@ -490,7 +256,7 @@ class _MakeRoomRun:
 
     def _bounds_of(self, want: Want) -> tuple[RoomBound, ...]:
         if want.kind not in self._bounds:
-            is_too_large = len(self._packing.wanted) * self._packing.nodes > _MOST_BOUNDED
+            is_too_large = len(self._packing.wanted) * self._packing.nodes > _MAX_BOUNDED
             self._bounds[want.kind] = () if is_too_large else bound_room(self._packing, self._may_leave, want.kind)
         return self._bounds[want.kind]
 
@@ -517,10 +283,7 @@ class _MakeRoomRun:
         return _Found(ejections, arrivals[~is_wanted], self._dealt_out(places))
 
     def _dealt_out(self, places: tuple[tuple[NodeIndex, ...], ...]) -> tuple[tuple[NodeIndex, ...], ...]:
-        """Return each want's own places where wants of a kind share them.
-
-        Each want gets its own number, in order.
-        """
+        """Return each want's own places where wants of a kind share them: in order, as many as each wants."""
         places_by_kind: dict[int, list[NodeIndex]] = {}
         dealt = []
         for want, kind_places in zip(self._wants, places, strict=True):
@@ -530,13 +293,8 @@ class _MakeRoomRun:
             del places_left[:number]
         return tuple(dealt)
 
-    # --- exactly ----------------------------------------------------------------------------------------------------
-
     def _solve_exactly(self, found: _Found) -> ExactRoom | None:
-        """Return what the integer program proves and finds.
-
-        The result is None if the solver is not asked.
-        """
+        """Return what the integer program proves and finds, None if the solver is not asked."""
         reached = self._known(found)
         is_proven = sum(reached.each) == reached.most and reached.least_moves == reached.moves
         if not self._problem.settings.search.exact or is_proven:
@@ -626,10 +384,7 @@ class _MakeRoomRun:
         return replace(room, ejections=ejections, places=tuple(map(tuple, places)))
 
     def _keeps_what_was_found(self, better: _Found, found: _Found) -> bool:
-        """Return whether a solution keeps all the room that was found.
-
-        No want has less room, and a gang has room as a whole or not at all.
-        """
+        """Return whether in a solution no want has less room, and each gang has room as a whole or not at all."""
         counts = {want: len(places) for want, places in zip(self._wants, better.places, strict=True)}
         if any(counts[want] < len(places) for want, places in zip(self._wants, found.places, strict=True)):
             return False
@@ -648,8 +403,6 @@ class _MakeRoomRun:
         return apply_transition(
             self._packing, self._state, transition, detours=max(0, spare), open_nodes=self._packing.takes
         )
-
-    # --- what is known ----------------------------------------------------------------------------------------------
 
     def _quality(self, chosen: _Found, exact: ExactRoom | None) -> Quality:
         reached_now = self._known(chosen)

@@ -1,8 +1,8 @@
 """Makes room by moving pods aside whose place depends on other pods, one after another, by the rules themselves.
 
-The search packs columns of amounts, and leaves pods where they are that affinities, spread or host ports tie to other
-pods that may move. Here such pods go straight to a node that takes them as the cluster is after all steps so far. No
-pod is moved aside for another one that is.
+The search packs amounts only, and does not move pods that affinities, spread constraints or host ports tie to other
+movable pods. Here such pods go straight to a node that takes them as the cluster is after all steps so far. No pod is
+moved aside for another one that is moved aside.
 """
 
 from collections import Counter
@@ -18,15 +18,15 @@ from berth_descheduler.planner.problem import DisruptionCost
 from berth_descheduler.planner.simulation import protected_amounts
 from berth_descheduler.planner.solver import Ints, PackingModel, Want
 
-_MOST_NODES: Final = 64
-"""So many nodes are tried for a pod to come, those first that lack least."""
-_MOST_TARGETS: Final = 64
-"""So many nodes with room are tried for a pod that is moved aside."""
+_MAX_NODES: Final = 64
+"""How many nodes are tried for a pod to come, those that lack least first."""
+_MAX_TARGETS: Final = 64
+"""How many nodes with room are tried for a pod that is moved aside."""
 
 
 @dataclass(slots=True)
 class _Trial:
-    """What lets one pod come to a node."""
+    """The moves that let one pod come to a node."""
 
     node: NodeIndex
     steps: tuple[Step, ...]
@@ -67,7 +67,7 @@ class TiedPods:
         self._held[node] = [amount + need for amount, need in zip(held, needs, strict=True)]
 
     def add_all(self, wants: Sequence[tuple[Want, int]]) -> list[list[NodeIndex]] | None:
-        """Let so many more pods of each want come, or none of them; return the new places of each."""
+        """Let the given number of further pods of each want come, or none; return the new places of each."""
         mark, held, arrived = self.state.mark(), dict(self._held), set(self._arrived)
         places = [self.add_most(want, number) for want, number in wants]
         if all(len(new_places) == number for new_places, (_, number) in zip(places, wants, strict=True)):
@@ -93,7 +93,7 @@ class TiedPods:
     def withdraw_arrivals(self) -> bool:
         """Take the pods to come out of the state, which keeps the moves.
 
-        Returns False, with a state without any of them, if one cannot be made without those pods.
+        If a move needs those pods, return False, with a state without any moves.
         """
         moves = self.moves
         self.state.undo_to(0)
@@ -104,8 +104,6 @@ class TiedPods:
             self.state.move(step.pod, step.target)
         return True
 
-    # --- one pod ----------------------------------------------------------------------------------------------------
-
     def _find(self, want: Want) -> _Trial | None:
         """Return how the next pod of a want can come with the fewest moves."""
         room = self._room()
@@ -113,7 +111,7 @@ class TiedPods:
         nodes = np.flatnonzero(self.packing.allowed(want.kind) & self.packing.takes)
         lacking = np.maximum(need[:, None] - room[:, nodes], 0)
         total = np.maximum(need, 1)[:, None]
-        order = nodes[np.argsort((lacking / total).sum(axis=0), kind="stable")][:_MOST_NODES]
+        order = nodes[np.argsort((lacking / total).sum(axis=0), kind="stable")][:_MAX_NODES]
         best: _Trial | None = None
         for node in map(NodeIndex, order.tolist()):
             if is_over(self.deadline) or (best is not None and len(best.steps) <= 1):
@@ -138,7 +136,8 @@ class TiedPods:
         return _Trial(node, steps) if fits else None
 
     def _leaving(self, arriving: PodIndex, node: NodeIndex) -> list[PodIndex] | None:
-        """Return pods whose leaving makes room on a node, few of them; None where that is impossible."""
+        """Return a few pods whose leaving makes room on a node, None where that is impossible."""
+        # One pod that suffices is best, the smallest of them; else the largest first, which keeps the number low.
         lacking = np.maximum(self._need(arriving) - self._room()[:, node], 0)
         if not lacking.any():
             return []
@@ -171,7 +170,7 @@ class TiedPods:
         fits[source] = False
         nodes = np.flatnonzero(fits)
         left = room[:, nodes].sum(axis=0)
-        order = nodes[np.lexsort((left, self.packing.rank[nodes]))][:_MOST_TARGETS]
+        order = nodes[np.lexsort((left, self.packing.rank[nodes]))][:_MAX_TARGETS]
         return next((node for node in map(NodeIndex, order.tolist()) if self.state.refusal(pod, node) is None), None)
 
     def _is_tied(self, pod: PodIndex) -> bool:

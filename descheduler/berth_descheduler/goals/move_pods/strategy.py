@@ -8,11 +8,9 @@ class NoopStrategy:
     """Proposes no moves, and no reasons for that."""
 
     def possible_sources(self, _problem: Problem) -> tuple[NodeIndex, ...]:
-        """Return none."""
         return ()
 
     def waiting_pods(self, _snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Return none."""
         return ()
 
     def propose(self, _problem: Problem, _state: State) -> Proposal:
