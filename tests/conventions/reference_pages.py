@@ -302,6 +302,11 @@ def operator_page() -> str:
             "Conditions of a Reservation": members(ConditionType, "Condition"),
             "Reasons of its conditions": members(ConditionReason, "Reason"),
             "Events": _RESERVATION_EVENTS,
+            **{
+                f"{part} of a {kind}": crd_fields(f"{kind.lower()}s.yaml", field)
+                for kind in ("ReservationWindow", "RevocableZone", "Queue")
+                for part, field in (("Fields", "spec"), ("Status", "status"))
+            },
             "Findings of berth doctor": findings(),
             "Metrics": metrics(REGISTRY),
             "Log lines": logs(operator_logs, *capability_logs()),
