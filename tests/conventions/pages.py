@@ -19,8 +19,24 @@ def prose(page: Path) -> str:
 
 def blocks(language: str) -> list[str]:
     """Return the code blocks of all pages in one language."""
-    texts = (page.read_text(encoding="utf-8") for page in PAGES)
-    return [block for text in texts for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)]
+    return [block for page in PAGES for block in blocks_of(page, language)]
+
+
+def blocks_of(page: Path, language: str) -> list[str]:
+    """Return the code blocks of one page in one language."""
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def console_lines(page: Path) -> dict[str, list[str]]:
+    """Return each command of a page's consoles with the lines of its output that the page shows."""
+    shown: dict[str, list[str]] = {}
+    for block in blocks_of(page, "console"):
+        command = ""
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                command = line.removeprefix("$ ")
+            shown.setdefault(command, []).extend([] if line.startswith("$ ") else [line])
+    return shown
 
 
 def section(heading: str) -> str:

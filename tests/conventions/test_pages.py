@@ -42,6 +42,8 @@ OPTIONS_OF_CLOUDS: Final = {
 """gcloud's, aws's and cosign's."""
 OPTIONS_OF_THE_RELEASE: Final = {"--dry-run", "--into"}
 OPTIONS_OF_BENCHMARKS: Final = {"--plain", "--start-seconds"}
+OPTIONS_OF_TUTORIALS: Final = {"--space"}
+"""Of the goal that a page adds."""
 PROGRAMS: Final = (berth, serve, operator)
 
 
@@ -65,6 +67,7 @@ def test_the_pages_name_options_that_exist() -> None:
         | OPTIONS_OF_CLOUDS
         | OPTIONS_OF_THE_RELEASE
         | OPTIONS_OF_BENCHMARKS
+        | OPTIONS_OF_TUTORIALS
         | {*chain(*map(options, PROGRAMS))}
     )
     for page in WRITTEN:

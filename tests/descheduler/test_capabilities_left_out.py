@@ -19,7 +19,7 @@ KERNEL_TESTS: Final = (
     "tests/planner/test_rules.py",
     "tests/planner/test_single_pods.py",
     "tests/planner/test_threshold.py",
-    "tests/planner/test_toy_goal.py",
+    "tests/planner/test_tutorial_goal.py",
     "tests/plugins/test_profiles.py",
     "tests/descheduler/test_next_step_of_a_move.py",
     "tests/descheduler/test_policy_schedules.py",

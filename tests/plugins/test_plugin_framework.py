@@ -12,12 +12,13 @@ import pytest
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler import framework
-from conventions.pages import blocks
+from conventions.pages import blocks_of
+from conventions.tracked import ROOT
 from third_party import SOURCE
 
 FACE = "berth_descheduler.framework"
 EXAMPLES = {
-    **{f"the page, {number}": code for number, code in enumerate(blocks("python"))},
+    "the page": "\n".join(blocks_of(ROOT / "descheduler" / "docs" / "add-a-rule.md", "python")),
     "the distribution": (SOURCE / "example_berth_plugins.py").read_text(encoding="utf-8"),
 }
 

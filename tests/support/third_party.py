@@ -14,10 +14,10 @@ import yaml
 SOURCE = Path(__file__).parents[1] / "data" / "third_party_plugins"
 
 
-def install_plugins(folder: Path) -> dict[str, str]:
+def install_plugins(folder: Path, distribution: Path = SOURCE) -> dict[str, str]:
     """Build the wheel, install it into a folder, and return the environment in which programs find it."""
     source, site = folder / "source", folder / "site"
-    shutil.copytree(SOURCE, source)
+    shutil.copytree(distribution, source)
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder / "dist")]
     subprocess.run(build, cwd=source, check=True, capture_output=True, timeout=300)
     (wheel,) = (folder / "dist").glob("*.whl")
