@@ -48,7 +48,12 @@ IDLE: Final = ("--interval=24h", "--include-namespace=no-such-namespace")
 """What lets a service find nothing to do of its own accord."""
 
 POLICY: Final = "rest-nightly"
-PAGE: Final = (ROOT / "descheduler" / "docs" / "rest.md").read_text(encoding="utf-8").replace("\\\n", " ")
+PAGE: Final = (
+    (ROOT / "descheduler" / "docs" / "rest.md")
+    .read_text(encoding="utf-8")
+    .partition("\n## Clients\n")[0]
+    .replace("\\\n", " ")
+)
 PEOPLE: Final[dict[str, Any]] = yaml.safe_load((CHART / "files" / "people-rules.yaml").read_text(encoding="utf-8"))
 
 

@@ -148,6 +148,6 @@ def test_the_reference_has_every_option_reason_and_finding() -> None:
 
 
 def test_the_page_on_marks_of_autoscalers_has_every_mark_that_is_read() -> None:
-    page = ROOT / "descheduler" / "docs" / "autoscaler-marks.md"
+    page = ROOT / "descheduler" / "docs" / "autoscalers.md"
 
     assert rows(page.read_text(encoding="utf-8"), "mark") == [list(mark.row) for mark in MARKS]
