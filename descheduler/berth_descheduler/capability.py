@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
@@ -31,6 +32,9 @@ from berth_descheduler.planner.goal import Goal
 from berth_descheduler.settings import CycleSettings
 
 if TYPE_CHECKING:  # a plan is made without an API server and without the sandbox
+    from rich.console import Console
+
+    from berth_core import MoveMethod
     from berth_descheduler.picture import Picture
     from berth_kube import KubeClient
     from berth_sandbox.invariants import ClusterState, Violation
@@ -133,11 +137,68 @@ class CapabilityCommand:
     """Where it is, as `module:attribute`, imported when it is used: below the capability's folder `cli`."""
 
 
+class TriedPlan(Protocol):
+    """What came of trying a plan out."""
+
+    @property
+    def as_predicted(self) -> bool:
+        """Return whether nothing differed from the plan; the command fails if something did."""
+        ...
+
+    def describe(self) -> object:
+        """Return it for JSON."""
+        ...
+
+    def print_on(self, console: Console) -> None:
+        """Show it to people."""
+        ...
+
+
+class TryPlan(Protocol):
+    """Tries a plan out where that harms nothing, after it was made and before it is shown to programs.
+
+    `deployments` are those of the snapshot's ReplicaSets, as the API server has them. Progress goes to `console`.
+    """
+
+    def __call__(
+        self,
+        plan: Plan,
+        snapshot: Snapshot,
+        deployments: Sequence[Mapping[str, Any]],
+        method: MoveMethod,
+        console: Console,
+        /,
+    ) -> TriedPlan: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTrial:
+    """An option of `berth plan` by which a capability tries the plan out on a sandbox."""
+
+    option: str
+    help: str
+    result: str
+    """Under which the plan's JSON has what came of it."""
+
+    source: str
+    """Where its `TryPlan` is, as `module:attribute`, imported when it is used: below the capability's folder `cli`."""
+
+    @property
+    def parameter(self) -> str:
+        """Return the name by which the command gets the option."""
+        return self.option.removeprefix("--").replace("-", "_")
+
+    def load(self) -> TryPlan:
+        module, _, attribute = self.source.partition(":")
+        try_plan: TryPlan = getattr(import_module(module), attribute)
+        return try_plan
+
+
 class Capability:
     """An optional part of the descheduler, by default one that does nothing but offer its plugin, if it has one."""
 
-    name: ClassVar[str]
-    """The name under which policies enable its plugin, and what its plans record as their strategy."""
+    name: ClassVar[str] = ""
+    """The name under which policies enable its plugin, and what its plans record as their strategy; "" without any."""
 
     plugin: ClassVar[PluginType | None] = None
     """What policies enable; None where it offers them nothing."""
@@ -153,6 +214,8 @@ class Capability:
 
     commands: ClassVar[tuple[CapabilityCommand, ...]] = ()
 
+    plan_trials: ClassVar[tuple[PlanTrial, ...]] = ()
+
     paths: ClassVar[str] = ""
     """Where its paths of the HTTP interface are (`api.capability_paths.CapabilityPaths`), as `module:attribute`.
 
@@ -161,7 +224,7 @@ class Capability:
 
     def has_planned(self, objective: Objective) -> bool:
         """Return whether a recorded plan is one of its balance plugin."""
-        return objective.strategy == self.name
+        return bool(self.name) and objective.strategy == self.name
 
     def on_demand(self, objective: Objective) -> OnDemand | None:  # noqa: ARG002 - overridden where it matters
         """Return what people asked for where a plan of this objective belongs to no policy, None if it is not its own.

@@ -6,9 +6,12 @@ Nothing else of the kernel imports one.
 from typing import Any, Final
 
 from berth_core import Objective
+from berth_descheduler.capabilities.demo.capability import DemoCapability
 from berth_descheduler.capabilities.drain.capability import DrainCapability
 from berth_descheduler.capabilities.hot_nodes.capability import HotNodesCapability
 from berth_descheduler.capabilities.lent_nodes.capability import LentNodesCapability
+from berth_descheduler.capabilities.rehearsal.capability import RehearsalCapability
+from berth_descheduler.capabilities.sandbox.capability import SandboxCapability
 from berth_descheduler.capabilities.starving_jobs.capability import StarvingJobsCapability
 from berth_descheduler.capabilities.windows.capability import WindowsCapability
 from berth_descheduler.capability import Capability, EvictedPod, OnDemand
@@ -20,6 +23,9 @@ CAPABILITIES: Final[tuple[type[Capability], ...]] = (
     LentNodesCapability,
     HotNodesCapability,
     DrainCapability,
+    DemoCapability,
+    RehearsalCapability,
+    SandboxCapability,
 )
 
 EVERY_CAPABILITY: Final = tuple(capability() for capability in CAPABILITIES)
@@ -27,7 +33,7 @@ EVERY_CAPABILITY: Final = tuple(capability() for capability in CAPABILITIES)
 
 def capability_named(name: str) -> Capability | None:
     """Return the capability whose plugin has a name, None if there is none."""
-    return next((capability for capability in EVERY_CAPABILITY if capability.name == name), None)
+    return next((capability for capability in EVERY_CAPABILITY if name and capability.name == name), None)
 
 
 def capability_goal(objective: Objective) -> Goal[Any, Any] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from background_runs import LONGEST_SECONDS
-from berth_descheduler.demo.scenes import SCENES
+from berth_descheduler.capabilities.demo.cli.scenes import SCENES
 from demo_runs import LARGE, Demos, run_demo
 from service_processes import script
 

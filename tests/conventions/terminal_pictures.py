@@ -13,8 +13,9 @@ from unittest import mock
 import msgspec
 
 from berth_core import MigrationPlan, Snapshot
-from berth_descheduler.cli import demo
-from berth_descheduler.demo import PLANNER_SETTINGS, ConsoleNarrator, DemoResult, scenario
+from berth_descheduler.capabilities.demo.cli import command as demo
+from berth_descheduler.capabilities.demo.cli import scenario
+from berth_descheduler.capabilities.demo.cli.scenario import PLANNER_SETTINGS, ConsoleNarrator, DemoResult
 from berth_descheduler.options import Output
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.report import Scroll, Terminal, print_plan, render_frame, view_cluster
@@ -57,7 +58,7 @@ def _lines(show: Callable[[Terminal, int], None], width: int) -> Iterator[str]:
 
 @cache
 def _snapshot() -> Snapshot:
-    with as_file(files("berth_descheduler") / "data" / "demo-snapshot.json.gz") as path:
+    with as_file(files("berth_descheduler.capabilities.demo") / "data" / "demo-snapshot.json.gz") as path:
         return read_snapshot_file(str(path))
 
 

@@ -13,21 +13,14 @@ import pytest
 
 from berth_core.errors import InputError
 from berth_core.migration_plans import (
-    Achieved,
-    MigrationPlan,
-    MigrationPlanSpec,
-    MigrationPlanStatus,
     MoveReason,
     MoveState,
     MoveStatus,
     PlanPhase,
 )
-from berth_core.objects import ObjectMeta
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cli import run as run_command
-from berth_descheduler.cli.demo import build_demo_page
 from berth_descheduler.cli.main import run
-from berth_descheduler.demo.scenario import DemoResult, DemoRun
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits, plan
@@ -479,7 +472,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "real.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-# --- berth run and berth demo -----------------------------------------------------------------------------------------
+# --- berth run --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -520,36 +513,3 @@ def test_a_run_whose_end_cannot_be_looked_at_has_a_page_all_the_same(
         "before",
         "after, as planned",
     ]
-
-
-def test_the_demo_shows_its_run_with_what_was_measured() -> None:
-    made = small_plan()
-    status = MigrationPlanStatus(
-        phase=PlanPhase.SUCCEEDED,
-        moves=statuses(made, LANDED, LANDED, LANDED),
-        achieved=Achieved(freed_nodes=("low",), seconds=7.0),
-    )
-    spec = MigrationPlanSpec(moves=made.moves)
-    found = MigrationPlan(metadata=ObjectMeta(name="plan-1"), spec=spec, status=status)
-    result = DemoResult(
-        nodes=4,
-        freed_nodes=1,
-        upper_bound=1,
-        proven_optimal=True,
-        moves=3,
-        landed_on_target=3,
-        elsewhere=0,
-        pending=0,
-        lost=0,
-        pods=5,
-        seconds=9.0,
-        plan="plan-1",
-        outcome="",
-    )
-
-    page = build_demo_page(DemoRun(result, made, found, made.after))
-    nothing = build_demo_page(DemoRun(result, made, None, made.before))
-
-    assert (page.tone, page.headline) == (Tone.WELL, "3 of 3 pods landed on their targets; 1 node freed in 7.0 s.")
-    assert {one.kept for one in page.promises} == {True}
-    assert nothing.tone is Tone.PLANNED

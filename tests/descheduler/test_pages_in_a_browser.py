@@ -43,7 +43,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
     """The address of each page: of a file, or of an interface that runs."""
     folder = tmp_path_factory.mktemp("pages")
     made = {DEMO: folder / "plan.html"}
-    snapshot = str(files("berth_descheduler") / "data" / "demo-snapshot.json.gz")
+    snapshot = str(files("berth_descheduler.capabilities.demo") / "data" / "demo-snapshot.json.gz")
     assert run(["plan", "--snapshot", snapshot, "--report", str(made[DEMO])]) == 0
     pages = {**PAGES, LONG: lambda: plan_page(small_plan("web" * 20, f"ip-10-0-0-1.{'compute' * 30}"), OCCASION)}
     for number, name in enumerate(set(OPENED) & set(pages)):

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
-from berth_descheduler.demo.snapshots import NAMESPACE, make_demo_snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.rules import Rule
@@ -16,6 +15,7 @@ from berth_descheduler.goals import goal_named
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins.defragmentation import NoBalance
 from builders import bare_pod, node, owner, pod
+from demo_snapshot import NAMESPACE, make_demo_snapshot
 from planner.clusters import consolidating, making_room, minimizing, settings
 from planner.random_clusters import clusters, tight_clusters
 from planner_settings import Toy, planner_settings, ruled, with_plugins

@@ -19,7 +19,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from berth_core.objects import Node
-from berth_descheduler.cli.sandbox import sandbox as sandbox_commands
+from berth_descheduler.capabilities.sandbox.cli.command import sandbox as sandbox_commands
 from berth_kube.client import connect
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import NAMESPACES, NODES, RESERVATIONS

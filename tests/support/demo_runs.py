@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from background_runs import BackgroundRun
-from berth_descheduler.demo.scenes import SCENES
+from berth_descheduler.capabilities.demo.cli.scenes import SCENES
 from service_processes import script
 
 LARGE: Final = "60 nodes"

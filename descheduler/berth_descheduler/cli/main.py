@@ -35,7 +35,6 @@ _COMMANDS: Final = {
     "abort": "plans:abort_command",
     "approve": "plans:approve_command",
     "calendar": "calendar:calendar_command",
-    "demo": "demo:demo_command",
     "doctor": "doctor:doctor_command",
     "fragmentation": "plan:fragmentation_command",
     "plan": "plan:plan_command",
@@ -43,7 +42,6 @@ _COMMANDS: Final = {
     "policies": "plans:policies_command",
     "policy": "plans:policy_command",
     "run": "run:run_command",
-    "sandbox": "sandbox:sandbox",
     "show": "plans:show_command",
     "snapshot": "plan:snapshot_command",
     "top": "plan:top_command",
@@ -57,7 +55,7 @@ _HEADINGS: Final = {
     "Look": ("plan", "fragmentation", "top", "calendar", "doctor", "snapshot", "ui"),
     "Move pods now": ("run",),
     "Policies and plans": ("policies", "plans", "show", "approve", "abort", "policy"),
-    "Try it on this machine": ("demo", "sandbox"),
+    "Try it on this machine": (),
     "Take it away": ("uninstall",),
 }
 """The commands as the help lists them; those of capabilities come after them."""
@@ -131,11 +129,10 @@ class LazyCommands(OwnGroup):
         for heading, own_names in _HEADINGS.items():
             names = (*own_names, *(command.name for command in _of_capabilities() if command.heading == heading))
             commands = ((command_name, self.get_command(ctx, command_name)) for command_name in names)
-            with formatter.section(heading):
-                sentences = (
-                    (name, command.get_short_help_str(_WHOLE_SENTENCE)) for name, command in commands if command
-                )
-                formatter.write_dl(list(sentences))
+            sentences = [(name, command.get_short_help_str(_WHOLE_SENTENCE)) for name, command in commands if command]
+            if sentences:
+                with formatter.section(heading):
+                    formatter.write_dl(sentences)
 
 
 @click.group(

@@ -10,11 +10,10 @@ import sys
 import termios
 import threading
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import Any, Final, Self
 
 import click
@@ -36,6 +35,7 @@ from berth_core import (
     parse_kinds,
 )
 from berth_core.decoding import convert
+from berth_descheduler.capability import PlanTrial, TriedPlan
 from berth_descheduler.migration.moves.surge_eligibility import find_unsurgeable
 from berth_descheduler.options import (
     GroupedCommand,
@@ -70,6 +70,7 @@ from berth_descheduler.planner import (
 )
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import PlanInput, find_restrictions, read_documents
+from berth_descheduler.registry import EVERY_CAPABILITY
 from berth_descheduler.report import (
     Occasion,
     ReportFile,
@@ -119,6 +120,15 @@ _snapshot_option = click.option(
     help="File that `berth snapshot` or kubectl wrote, - for standard input.",
 )
 
+_PLAN_TRIALS: Final = tuple(trial for capability in EVERY_CAPABILITY for trial in capability.plan_trials)
+
+
+def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options by which capabilities try a plan out."""
+    for trial in reversed(_PLAN_TRIALS):
+        command = click.option(trial.option, is_flag=True, help=trial.help)(command)
+    return command
+
 
 @click.command("plan", cls=GroupedCommand)
 @_snapshot_option
@@ -143,11 +153,7 @@ _snapshot_option = click.option(
 @click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
 @output_option
 @click.option("--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason.")
-@click.option(
-    "--rehearse",
-    is_flag=True,
-    help="Carry the plan out on a sandbox on this machine with the same nodes and pods, and say what differed.",
-)
+@_trial_options
 @report_option
 @price_option
 def plan_command(
@@ -169,8 +175,9 @@ def plan_command(
     """
     began_seconds = SystemClock().monotonic()
     collect_garbage_rarely()
-    if options["rehearse"]:
-        require(Extra.DEMO, "--rehearse")
+    trial = next((trial for trial in _PLAN_TRIALS if options[trial.parameter]), None)
+    if trial is not None:
+        require(Extra.DEMO, trial.option)
     settings, moves = settings_to_plan(options, policy, at=at)
     if like is not None:
         settings = replace(settings, run=replace(settings.run, earlier=_read_earlier_moves(like)))
@@ -182,7 +189,7 @@ def plan_command(
         with working("planning"):
             deadline = _deadline_since(began_seconds, settings)
             proposed_plan = _plan(read, settings, source if moves is MoveMethod.SURGE else None, deadline)
-        deployments = _read_deployments(read, source) if options["rehearse"] and proposed_plan.moves else None
+        deployments = _read_deployments(read, source) if trial is not None and proposed_plan.moves else None
     if report is not None:
         cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"
         report.write(plan_page(proposed_plan, Occasion(SystemClock().now(), cluster), options["price"]))
@@ -192,8 +199,9 @@ def plan_command(
         for line in missing_in_words(proposed_plan):
             click.echo(line, err=True)
     described = describe_plan(proposed_plan, explain_kept_pods(read, proposed_plan) if every_pod else None)
-    if deployments is not None:
-        return _rehearse(proposed_plan, read, deployments, moves, output, described)
+    if trial is not None and deployments is not None:
+        tried_plan = trial.load()(proposed_plan, read, deployments, moves, Terminal(stderr=True))
+        return _show_trial(trial, tried_plan, output, described)
     if not output.for_people:
         write_described(described, output)
     return 0
@@ -229,26 +237,14 @@ def _read_deployments(read: Snapshot, source: PlanSource) -> list[dict[str, Any]
     ]
 
 
-def _rehearse(
-    found: Plan,
-    read: Snapshot,
-    deployments: Sequence[dict[str, Any]],
-    moves: MoveMethod,
-    output: Output,
-    described: object,
-) -> int:
-    """Rehearse a plan, show what came of it, and return the exit code."""
-    rehearsal = import_module("berth_descheduler.cli.rehearsal")
-    rehearsed = rehearsal.rehearse(found, read, deployments, moves, Terminal(stderr=True))
+def _show_trial(trial: PlanTrial, tried_plan: TriedPlan, output: Output, described: object) -> int:
+    """Show what came of trying a plan out, and return the exit code."""
     if output.for_people:
-        rehearsal.print_rehearsal(rehearsed, output_console())
+        tried_plan.print_on(output_console())
     else:
-        document = {
-            **msgspec.to_builtins(described, str_keys=True),
-            "rehearsal": rehearsal.describe_rehearsal(rehearsed),
-        }
+        document = {**msgspec.to_builtins(described, str_keys=True), trial.result: tried_plan.describe()}
         write_described(document, output)
-    return 0 if rehearsed.as_predicted else _FAILED
+    return 0 if tried_plan.as_predicted else _FAILED
 
 
 def _stated(snapshot: str | None, kinds: str | None) -> frozenset[SnapshotKind]:

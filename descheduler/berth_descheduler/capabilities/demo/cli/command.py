@@ -14,19 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from berth_core import ClockDeadline, InputError, SystemClock, printable_line
-from berth_descheduler.demo import (
+from berth_descheduler.capabilities.demo.cli.real_nodes import RealDemoResult, run_real_demo
+from berth_descheduler.capabilities.demo.cli.scenario import (
     PLANNER_SETTINGS,
-    SCENES,
     ConsoleNarrator,
     DemoResult,
     DemoRun,
-    RealDemoResult,
-    SceneResult,
     log_files,
-    play_scene,
     run_demo,
-    run_real_demo,
 )
+from berth_descheduler.capabilities.demo.cli.scenes import SCENES, SceneResult, play_scene
 from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, PlanLimits, plan
@@ -281,7 +278,7 @@ def _plan_bundled(output: Output, report: ReportFile | None) -> int:
 
 
 def _plan_of_bundled_snapshot() -> Plan:
-    with as_file(files("berth_descheduler") / "data" / "demo-snapshot.json.gz") as path:
+    with as_file(files("berth_descheduler.capabilities.demo") / "data" / "demo-snapshot.json.gz") as path:
         snapshot = read_snapshot_file(str(path))
     return plan(snapshot, PLANNER_SETTINGS)
 

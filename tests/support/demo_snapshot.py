@@ -1,6 +1,6 @@
 """The bundled cluster, for a demo where no real one can start.
 
-Made by `python -m berth_descheduler.demo.snapshots FILE`; a test compares the bundled file with what this makes.
+Made by `python tests/support/demo_snapshot.py FILE`; a test compares the bundled file with what this makes.
 """
 
 import random

@@ -38,7 +38,7 @@ from berth_core import (
     ZoneState,
     format_timestamp,
 )
-from berth_descheduler.demo.scenario import Narrator, running_services
+from berth_descheduler.capabilities.demo.cli.scenario import Narrator, running_services
 from berth_kube import (
     DEPLOYMENTS,
     DESCHEDULER_POLICIES,

@@ -7,7 +7,7 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from berth_descheduler.cli import demo
+from berth_descheduler.capabilities.demo.cli import command as demo
 from berth_descheduler.cli.main import run
 from berth_descheduler.report import Terminal
 from berth_sandbox.sandbox import EXAMPLE_NAMESPACE

@@ -13,8 +13,8 @@ from berth_core.objects import Pod, PriorityClass
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload
-from berth_descheduler.cli.rehearsal import Rehearsal, compare, describe_rehearsal, print_rehearsal
-from berth_descheduler.cli.twin import OWNER_LABEL, OwnerKey, Twin, build_twin, in_twin
+from berth_descheduler.capabilities.rehearsal.cli.rehearsal import Rehearsal, compare
+from berth_descheduler.capabilities.rehearsal.cli.twin import OWNER_LABEL, OwnerKey, Twin, build_twin, in_twin
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, plan
 from builders import bare_pod, container, disruption_budget, node, owner, pod, volcano_pod, workload
@@ -202,7 +202,7 @@ def test_a_rehearsal_in_which_all_pods_land_says_so(planned: Plan) -> None:
 def test_a_pod_that_did_not_land_as_planned_is_a_difference(planned: Plan, state: MoveState) -> None:
     done = rehearsed(planned, MoveState.LANDED, state, freed=())
     assert not done.as_predicted
-    document = msgspec.to_builtins(describe_rehearsal(done))
+    document = msgspec.to_builtins(done.describe())
     assert (document["movesAsPredicted"], document["nodesNotFreed"]) == (1, ("low",))
     assert [(one["index"], one["state"]) for one in document["differences"]] == [(1, state.value)]
 
@@ -224,7 +224,7 @@ def test_people_see_each_pod_that_differed_with_the_reason(planned: Plan) -> Non
     status = msgspec.structs.replace(done.moves[1].status, reason="EvictionBlocked", message="a budget forbids it")
     done = replace(done, moves=(done.moves[0], replace(done.moves[1], status=status)), left_out=("no volumes",))
     text = io.StringIO()
-    print_rehearsal(done, Console(file=text, width=160))
+    done.print_on(Console(file=text, width=160))
     lines = text.getvalue()
     assert "1 of 2 moves as predicted" in lines
     assert f"default/{planned.moves[1].pod}" in lines

@@ -6,7 +6,7 @@ from typing import Self
 
 import pytest
 
-from berth_descheduler.cli import sandbox as command
+from berth_descheduler.capabilities.sandbox.cli import command
 from berth_descheduler.cli.main import run
 from berth_sandbox import sandbox as started_by
 from berth_sandbox.real_nodes import requirements

@@ -3,17 +3,17 @@
 import gzip
 from importlib.resources import files
 
-from berth_descheduler.demo.scenario import PLANNER_OPTIONS, PLANNER_SETTINGS
-from berth_descheduler.demo.snapshots import make_demo_snapshot
+from berth_descheduler.capabilities.demo.cli.scenario import PLANNER_OPTIONS, PLANNER_SETTINGS
 from berth_descheduler.options.policy import run_planner_settings
 from berth_descheduler.planner import plan
 from berth_descheduler.plugins import Defragmentation, default_plugins
 from berth_descheduler.server import serve
+from demo_snapshot import make_demo_snapshot
 from planner_settings import with_settings
 
 
 def test_the_bundled_file_is_what_its_maker_makes() -> None:
-    bundled = (files("berth_descheduler") / "data" / "demo-snapshot.json.gz").read_bytes()
+    bundled = (files("berth_descheduler.capabilities.demo") / "data" / "demo-snapshot.json.gz").read_bytes()
 
     assert gzip.decompress(bundled) == make_demo_snapshot().to_json()
 

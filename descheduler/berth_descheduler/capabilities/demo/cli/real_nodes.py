@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from berth_core import MoveState, Pod
-from berth_descheduler.demo.scenario import PLANNER_SETTINGS, Narrator, run_services
+from berth_descheduler.capabilities.demo.cli.scenario import PLANNER_SETTINGS, Narrator, run_services
 from berth_descheduler.planner import measure_cluster, plan
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import (

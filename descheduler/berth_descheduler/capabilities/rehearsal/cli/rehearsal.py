@@ -27,7 +27,7 @@ from berth_core import (
     count,
     first_few,
 )
-from berth_descheduler.cli.twin import build_twin, fill_sandbox, in_twin
+from berth_descheduler.capabilities.rehearsal.cli.twin import build_twin, fill_sandbox, in_twin
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.plans.publishing import publish_plan
 from berth_descheduler.outcome import Outcome
@@ -49,22 +49,34 @@ _PATIENCE_SECONDS: Final = 30.0
 _SHOWN: Final = 20
 
 
-@contextmanager
-def _operator(sandbox: Sandbox) -> Iterator[None]:
-    """Run the operator under its own account, and end when it leads."""
-    port = free_port()
-    options = (
-        f"--kubeconfig={sandbox.service_account_kubeconfig(_OPERATOR)}",
-        "--webhook-port=0",
-        f"--health-address={LOOPBACK}:{port}",
-    )
-    command = (sys.executable, "-m", "berth_operator", *options)
-    with ServiceProcess(command, sandbox.folder / f"{_OPERATOR}.log") as operator:
-        operator.wait_until_leading(port)
-        yield
+class RehearsedDifference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A move that did not go as predicted."""
+
+    index: int
+    """Its place in the plan, from 0."""
+    namespace: str
+    pod: str
+    source: str
+    target: str
+    node: str
+    """Where its replacement runs, "" if it does not."""
+    state: MoveState
+    reason: str
+    message: str
 
 
-# --- the rehearsal ---------------------------------------------------------------------------------------------------
+class RehearsalDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `berth plan --rehearse` adds to the plan's document."""
+
+    as_predicted: bool
+    moves: int
+    moves_as_predicted: int
+    freed_nodes: tuple[str, ...]
+    nodes_not_freed: tuple[str, ...]
+    seconds: float
+    note: str
+    differences: tuple[RehearsedDifference, ...]
+    left_out: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,54 @@ class Rehearsal:
         note = f". Stopped: {self.note}" if self.note else ""
         return f"rehearsed: {'; '.join(parts)}; {self.seconds:.0f} s{note}"
 
+    def describe(self) -> RehearsalDocument:
+        differing = [(index, rehearsed) for index, rehearsed in enumerate(self.moves) if not rehearsed.as_predicted]
+        return RehearsalDocument(
+            as_predicted=self.as_predicted,
+            moves=len(self.moves),
+            moves_as_predicted=len(self.moves) - len(differing),
+            freed_nodes=self.freed_nodes,
+            nodes_not_freed=self.nodes_not_freed,
+            seconds=round(self.seconds, 3),
+            note=self.note,
+            differences=tuple(_describe_difference(index, rehearsed) for index, rehearsed in differing),
+            left_out=self.left_out,
+        )
+
+    def print_on(self, console: Console) -> None:
+        """Show what a rehearsal found to people."""
+        console.print(self.sentence, highlight=False, markup=False, soft_wrap=True)
+        if differing := self.differences:
+            table = Table("pod", "from", "planned to", "in the rehearsal", "why", box=None)
+            for rehearsed in differing[:_SHOWN]:
+                move, status = rehearsed.move, rehearsed.status
+                state_text = f"on {status.node}" if status.state is MoveState.ELSEWHERE else status.state.value.lower()
+                why = ": ".join(part for part in (status.reason, status.message) if part)
+                cells = (f"{move.namespace}/{move.pod}", move.source, move.destination, state_text, why)
+                table.add_row(*map(Text, cells))
+            console.print(table)
+        if len(differing) > _SHOWN:
+            console.print(f"... and {len(differing) - _SHOWN} more, {ALL_IN_JSON}", highlight=False)
+        if not_freed := self.nodes_not_freed:
+            console.print(f"not freed: {first_few(not_freed, _SHOWN)}", highlight=False, markup=False)
+        for line in self.left_out:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _describe_difference(index: int, one: RehearsedMove) -> RehearsedDifference:
+    move, status = one.move, one.status
+    return RehearsedDifference(
+        index=index,
+        namespace=move.namespace,
+        pod=move.pod,
+        source=move.source,
+        target=move.target,
+        node=status.node,
+        state=status.state,
+        reason=status.reason,
+        message=status.message,
+    )
+
 
 def compare(moves: Sequence[PlannedMove], found: Plan, outcome: Outcome, left_out: Sequence[str] = ()) -> Rehearsal:
     """Return how the moves of a plan went, compared with what it predicts."""
@@ -131,6 +191,21 @@ def compare(moves: Sequence[PlannedMove], found: Plan, outcome: Outcome, left_ou
         note=plan_outcome.note if plan_outcome is not None else outcome.sentence,
         left_out=tuple(left_out),
     )
+
+
+@contextmanager
+def _operator(sandbox: Sandbox) -> Iterator[None]:
+    """Run the operator under its own account, and end when it leads."""
+    port = free_port()
+    options = (
+        f"--kubeconfig={sandbox.service_account_kubeconfig(_OPERATOR)}",
+        "--webhook-port=0",
+        f"--health-address={LOOPBACK}:{port}",
+    )
+    command = (sys.executable, "-m", "berth_operator", *options)
+    with ServiceProcess(command, sandbox.folder / f"{_OPERATOR}.log") as operator:
+        operator.wait_until_leading(port)
+        yield
 
 
 def rehearse(
@@ -174,86 +249,3 @@ def _carry_out(
     if stop.is_set():
         raise KeyboardInterrupt
     return compare(found.moves, found, outcome, left_out)
-
-
-# --- reporting -------------------------------------------------------------------------------------------------------
-
-
-class RehearsedDifference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A move that did not go as predicted."""
-
-    index: int
-    """Its place in the plan, from 0."""
-    namespace: str
-    pod: str
-    source: str
-    target: str
-    node: str
-    """Where its replacement runs, "" if it does not."""
-    state: MoveState
-    reason: str
-    message: str
-
-
-class RehearsalDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `berth plan --rehearse` adds to the plan's document."""
-
-    as_predicted: bool
-    moves: int
-    moves_as_predicted: int
-    freed_nodes: tuple[str, ...]
-    nodes_not_freed: tuple[str, ...]
-    seconds: float
-    note: str
-    differences: tuple[RehearsedDifference, ...]
-    left_out: tuple[str, ...]
-
-
-def describe_rehearsal(done: Rehearsal) -> RehearsalDocument:
-    differing = [(index, rehearsed) for index, rehearsed in enumerate(done.moves) if not rehearsed.as_predicted]
-    return RehearsalDocument(
-        as_predicted=done.as_predicted,
-        moves=len(done.moves),
-        moves_as_predicted=len(done.moves) - len(differing),
-        freed_nodes=done.freed_nodes,
-        nodes_not_freed=done.nodes_not_freed,
-        seconds=round(done.seconds, 3),
-        note=done.note,
-        differences=tuple(_describe_difference(index, rehearsed) for index, rehearsed in differing),
-        left_out=done.left_out,
-    )
-
-
-def _describe_difference(index: int, one: RehearsedMove) -> RehearsedDifference:
-    move, status = one.move, one.status
-    return RehearsedDifference(
-        index=index,
-        namespace=move.namespace,
-        pod=move.pod,
-        source=move.source,
-        target=move.target,
-        node=status.node,
-        state=status.state,
-        reason=status.reason,
-        message=status.message,
-    )
-
-
-def print_rehearsal(done: Rehearsal, console: Console) -> None:
-    """Show what a rehearsal found to people."""
-    console.print(done.sentence, highlight=False, markup=False, soft_wrap=True)
-    if differing := done.differences:
-        table = Table("pod", "from", "planned to", "in the rehearsal", "why", box=None)
-        for rehearsed in differing[:_SHOWN]:
-            move, status = rehearsed.move, rehearsed.status
-            state_text = f"on {status.node}" if status.state is MoveState.ELSEWHERE else status.state.value.lower()
-            why = ": ".join(part for part in (status.reason, status.message) if part)
-            cells = (f"{move.namespace}/{move.pod}", move.source, move.destination, state_text, why)
-            table.add_row(*map(Text, cells))
-        console.print(table)
-    if len(differing) > _SHOWN:
-        console.print(f"... and {len(differing) - _SHOWN} more, {ALL_IN_JSON}", highlight=False)
-    if not_freed := done.nodes_not_freed:
-        console.print(f"not freed: {first_few(not_freed, _SHOWN)}", highlight=False, markup=False)
-    for line in done.left_out:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)

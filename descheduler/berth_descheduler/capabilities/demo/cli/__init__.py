@@ -1,0 +1,1 @@
+"""The command `berth demo`, its scenario and its scenes."""

@@ -1,0 +1,1 @@
+"""Rehearses plans on a twin of the cluster: `berth plan --rehearse`."""

@@ -1,0 +1,1 @@
+"""The rehearsal of `berth plan --rehearse`, and the twin it runs on."""
