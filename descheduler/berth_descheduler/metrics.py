@@ -182,6 +182,9 @@ class CycleMetrics(SilentObserver):
         self._price: NodeWeights | None = None
         """What the nodes of the last plan cost."""
 
+        self._saved_share = 1.0
+        """The part of what its freed nodes cost that the nodes which it fills leave."""
+
         self._freed = Counter(FREED, "Nodes freed.", registry=registry)
         self._replanned = Counter(REPLANNED, "Plans of which the rest was planned again.", registry=registry)
         self._ping_pong = Counter(PING_PONG, "Moves that undid earlier ones.", registry=registry)
@@ -200,7 +203,9 @@ class CycleMetrics(SilentObserver):
         self.capacity.show_nodes(plan.before)
         self._price = plan.weights
         if plan.weights is not None:
-            self._freed_price.set(plan.weights.total(plan.freed_nodes) / MICRO)
+            self._freed_price.set(plan.freed_weight / MICRO)
+            whole = plan.weights.total(plan.freed_nodes)
+            self._saved_share = plan.freed_weight / whole if whole else 1.0
         if plan.starving:
             self._starving.clear()
         for outcome, job_count in plan.starving.items():
@@ -218,7 +223,7 @@ class CycleMetrics(SilentObserver):
         """Count nodes that have become free."""
         self._freed.inc(len(nodes))
         if self._price is not None:
-            self._freed_prices.inc(self._price.total(nodes) / MICRO)
+            self._freed_prices.inc(self._saved_share * self._price.total(nodes) / MICRO)
 
     def cycle_ended(self, outcome: Outcome) -> None:
         """Count what the cycle did."""

@@ -338,7 +338,8 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An estimate by what each move waits for and how many may be under way: a move takes its pod's grace period, and
     the time that the pod took to start."""
     freed_price_per_hour: str = ""
-    """Hourly price of the freed nodes, exact, in the currency of the prices; "" without prices."""
+    """Hourly price of the freed nodes less that of empty ones that are filled, exact, in the currency of the prices; ""
+    without prices."""
     restrictions: tuple[Restriction, ...] = ()
     """What holds the plan back, found by planning again without it."""
     notes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET

@@ -348,10 +348,22 @@ class Plan:
             only_pods=self.cost.only_pods,
             stateful_set_pods=self.cost.stateful_set_pods,
             expected_seconds=self.cost.seconds,
-            freed_price_per_hour="" if self.weights is None else format_weight(self.weights.total(self.freed_nodes)),
+            freed_price_per_hour="" if self.weights is None else format_weight(self.freed_weight),
             restrictions=self.restrictions,
             notes=self.notes or UNSET,
         )
+
+    @property
+    def filled_nodes(self) -> tuple[str, ...]:
+        """Return the nodes that were empty and take pods."""
+        return tuple(sorted(set(self.before.empty_nodes) - set(self.after.empty_nodes)))
+
+    @property
+    def freed_weight(self) -> int:
+        """Return what the freed nodes weigh, less those that are filled; never below 0, and 0 without weights."""
+        if self.weights is None:
+            return 0
+        return max(0, self.weights.total(self.freed_nodes) - self.weights.total(self.filled_nodes))
 
     @property
     def _freed_resources(self) -> dict[str, str]:

@@ -212,7 +212,8 @@ class PlanProposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     gap: int | None
     proven_optimal: bool | None
     upper_bound_price_per_hour: str
-    """With `nodePrice` no plan that leaves empty nodes empty frees more money an hour; "" without."""
+    """With `nodePrice` no plan saves more money an hour: if `provenOptimal` is false, perhaps one that fills an empty
+    node; "" without."""
     fewest_moves: int | None
     proven_fewest_moves: bool | None
     proven_by: Prover | None

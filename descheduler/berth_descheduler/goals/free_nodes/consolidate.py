@@ -2,7 +2,8 @@
 
 Within the limits it frees most nodes, or those that cost most where nodes have prices, then with fewest moves, then
 with least disruption. Nodes that are empty already are no targets: filling one would undo what emptying another brings.
-With the extra `optimal` the integer program goes on from where the search ends, if the problem is small enough.
+With the extra `optimal` the integer program goes on from where the search ends, if the problem is small enough; where
+nodes have prices it fills cheap empty ones, too, if that empties nodes that cost more.
 """
 
 from collections import defaultdict
@@ -38,8 +39,10 @@ from berth_descheduler.planner.solver import (
     apply_transition,
     build_packing_model,
     is_small_enough,
+    least_cost,
     most_freed_by_number,
     most_freed_by_volume,
+    most_worth,
     solve_draining,
     without_undrainable_nodes,
     worth_by_volume,
@@ -108,6 +111,10 @@ class _ConsolidateRun:
         self._unit = 1
         """What a node's worth is counted in, in millionths of money."""
 
+        self._fillable = self._find_fillable_nodes()
+        self._filling_costs = np.zeros(len(self._fillable), dtype=np.int64)
+        """What each of these costs, in the same unit."""
+
         self._candidates = self._read_candidates()
         self._may_leave = np.zeros(self._packing.nodes, dtype=bool)
         self._may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
@@ -125,9 +132,13 @@ class _ConsolidateRun:
         self._is_second_choice = False
         """Whether none of the sets that were found has an order, so that direct moves may do with fewer."""
 
+        self._counts_filled = False
+        """Whether what is known of other plans is known of those that fill empty nodes, too."""
+
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
         draining, exact = self._find_best()
+        draining, exact = self._fill_empty_nodes(draining, exact)
         quality = self._quality(draining, exact)
         freed = frozenset(draining.nodes if draining else ())
         outcome = freed, quality
@@ -168,6 +179,50 @@ class _ConsolidateRun:
         return draining.worth in {exact.most, exact.most_beside_empty} and (
             is_best_answer or len(self._state.steps) <= exact.fewest_moves
         )
+
+    def _fill_empty_nodes(
+        self, draining: Draining | None, exact: ExactDraining | None
+    ) -> tuple[Draining | None, ExactDraining | None]:
+        """Return the best draining where cheap empty nodes may be filled, and what is known of such plans.
+
+        The results are those that are known where the integer program is not asked, or does not come to an end.
+        """
+        if not len(self._fillable) or not self._problem.settings.search.exact or is_over(self._deadline):
+            return draining, exact
+        candidates = replace(self._candidates, empty=self._fillable, empty_worth=self._filling_costs)
+        worth, moves = (draining.worth, len(self._state.steps)) if draining else (0, 0)
+        stays_empty = np.zeros(self._packing.nodes, dtype=bool)
+        stays_empty[np.setdiff1d(self._candidates.empty, self._fillable)] = True
+        solved = solve_draining(
+            self._packing,
+            candidates,
+            replace(self._limits(FillLimits()), most_worth=self._most_worth_by_filling()),
+            may_take=self._packing.takes & ~stays_empty,
+            may_leave=self._may_leave & ~stays_empty,
+            worth=worth,
+            moves=moves,
+            least_moves=least_cost(candidates.worth, candidates.pod_counts, worth),
+        )
+        if solved is None:
+            return draining, exact
+        draining = self._improve_exactly(draining, solved)
+        reached = draining.worth if draining else 0
+        if reached == worth and solved.most > reached:
+            return draining, exact
+        self._counts_filled, self._most_worth = True, solved.most
+        return draining, solved
+
+    def _most_worth_by_filling(self) -> int:
+        """Return the most that nodes can be worth that are freed, less those that are filled."""
+        candidates, costs_something = self._candidates, self._filling_costs > 0
+        nodes = np.concatenate([candidates.nodes, self._fillable[costs_something]])
+        worth = np.concatenate([candidates.worth, self._filling_costs[costs_something]])
+        stays_empty = np.setdiff1d(candidates.empty, self._fillable)
+        by_volume = worth_by_volume(self._packing, nodes, stays_empty, worth) - int(self._filling_costs.sum())
+        freed = int(candidates.worth.sum())
+        if self._budget is not None:
+            freed = min(freed, most_worth(candidates.worth, candidates.pod_counts, self._budget))
+        return max(0, min(by_volume, freed))
 
     def _may_solve(self) -> bool:
         """Return whether there is an integer program and it is small."""
@@ -382,8 +437,20 @@ class _ConsolidateRun:
         if not self._problem.weighs_nodes:
             return np.ones(len(self._sources.to_empty), dtype=np.int64)
         prices = [self._problem.node_weight(node) or 0 for node in self._sources.to_empty]
-        self._unit = max(1, gcd(*prices))
+        of_empty = [self._problem.node_weight(NodeIndex(node)) or 0 for node in self._fillable.tolist()]
+        self._unit = max(1, gcd(*prices, *of_empty))
+        self._filling_costs = np.array(of_empty, dtype=np.int64) // self._unit
         return np.array(prices, dtype=np.int64) // self._unit
+
+    def _find_fillable_nodes(self) -> Ints:
+        """Return the empty nodes that take pods and cost less than a node that may be emptied."""
+        if not self._problem.weighs_nodes:
+            return np.empty(0, dtype=np.int64)
+        weigh = self._problem.node_weight
+        highest = max((weigh(node) or 0 for node in self._sources.to_empty), default=0)
+        weights = {node: weigh(node) for node in self._sources.empty if self._packing.takes[node]}
+        fillable = (node for node, weight in weights.items() if weight is not None and weight < highest)
+        return np.array(sorted(fillable), dtype=np.int64)
 
     def _weigh_nodes(self) -> Ints:
         """Return the cost of emptying each node.
@@ -408,6 +475,8 @@ class _ConsolidateRun:
         freed, worth, moves = (len(done.nodes), done.worth, len(self._state.steps)) if done else (0, 0, 0)
         least, most_worth = self._fewest_moves(worth), self._most if self._most_worth is None else self._most_worth
         proven = exact is not None and (exact.most < most_worth or exact.fewest_moves > 0)
+        if self._counts_filled:
+            least, proven = least_cost(self._candidates.worth, self._candidates.pod_counts, worth), True
         if exact is not None:
             most_worth = max(worth, exact.most)
             worth_asked = exact.found[-1].worth if exact.found else worth
@@ -415,7 +484,7 @@ class _ConsolidateRun:
         is_priced = self._problem.weighs_nodes
         return Quality(
             reached=freed,
-            upper_bound=self._most if self._candidates.differ else most_worth,
+            upper_bound=self._most_nodes() if self._candidates.differ or self._counts_filled else most_worth,
             moves=moves,
             fewest_moves=min(least, moves),
             prover=Prover.EXACT if proven else Prover.BOUND,
@@ -425,13 +494,24 @@ class _ConsolidateRun:
             weight=WeightQuality(worth * self._unit, most_worth * self._unit) if is_priced else None,
         )
 
+    def _most_nodes(self) -> int:
+        """Return the most nodes that any plan frees; one that fills empty ones may free more than are empty then."""
+        if not self._counts_filled:
+            return self._most
+        by_number = most_freed_by_number(self._candidates.pod_counts, self._budget)
+        return min(most_freed_by_volume(self._packing, self._sources.to_empty, ()), by_number)
+
     def _may_gain_by_filling(self, freed: Collection[NodeIndex]) -> bool:
-        """Return whether an empty node takes pods and costs less than a node that keeps its own, or is not priced."""
+        """Return whether an empty node of which no plan is known that fills it costs less than a node that is kept.
+
+        A node without a price costs nothing.
+        """
         if not self._problem.weighs_nodes:
             return False
-        weigh = self._problem.node_weight
+        weigh, known = self._problem.node_weight, self._fillable if self._counts_filled else ()
+        stays_empty = [node for node in self._sources.empty if self._packing.takes[node] and node not in known]
         kept_weights = [weigh(node) or 0 for node in self._sources.to_empty if node not in freed]
-        empty_weights = [weigh(node) or 0 for node in self._sources.empty if self._packing.takes[node]]
+        empty_weights = [weigh(node) or 0 for node in stays_empty]
         return bool(kept_weights and empty_weights) and min(empty_weights) < max(kept_weights)
 
 
@@ -514,6 +594,7 @@ class _Reasons:
         self._is_late = False
         self._left_out = False
         self._blockers = Blockers(state)
+        self._empty = frozenset(sources.empty) - {step.target for step in state.steps}
         self._targets = [node for node in range(packing.nodes) if NodeIndex(node) not in self._freed]
 
     def all(self) -> Iterable[Refused]:
@@ -619,13 +700,12 @@ class _Reasons:
     def _ask(self, pod: PodIndex) -> Refusal | None:
         home = self._state.node_of[pod]
         refusing = NodeRefusalSummary(pod)
-        empty_nodes = frozenset(self._sources.empty)
         for target in self._targets:
             if target == home:
                 continue
             self._asks_left -= 1
             refusal = self._state.refusal(pod, NodeIndex(target))
-            if refusal is None and target not in empty_nodes:
+            if refusal is None and target not in self._empty:
                 return None
             refusing.count(NodeIndex(target), refusal or _STAYS_EMPTY)
         text = f"{self._asked(pod)} {refusing.in_words() or 'there is no other node'}"

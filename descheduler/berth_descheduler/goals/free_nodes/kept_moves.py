@@ -103,9 +103,10 @@ class _Keeping:
         self.state.undo_to(0)
         sources = find_sources(self.problem)
         may_leave, empty = frozenset(sources.to_take_from) - useless, frozenset(sources.empty)
+        closed = frozenset[NodeIndex]() if self.problem.weighs_nodes else empty  # what filling one costs is counted
         waiting = list(earlier)
         for _ in range(2):  # room may come later than before
-            waiting = [move for move in waiting if not self._repeat_one(move, may_leave, empty)]
+            waiting = [move for move in waiting if not self._repeat_one(move, may_leave, closed)]
         self._finish(empty)
         return self.state.steps
 
@@ -141,12 +142,12 @@ class _Keeping:
         capacity = self.problem.cluster.capacity[node]
         return sum(free / whole for free, whole in zip(self.state.free[node], capacity, strict=True) if whole > 0)
 
-    def _repeat_one(self, move: PlannedMove, may_leave: frozenset[NodeIndex], empty: frozenset[NodeIndex]) -> bool:
+    def _repeat_one(self, move: PlannedMove, may_leave: frozenset[NodeIndex], closed: frozenset[NodeIndex]) -> bool:
         """Make a move if it is possible; return whether it was."""
         cluster, limit = self.problem.cluster, self.problem.settings.limits.max_moves
         pod, target = cluster.pod_numbers.get((move.namespace, move.pod)), cluster.node_numbers.get(move.target)
         source = cluster.node_numbers.get(move.source)
-        if pod is None or target is None or source not in may_leave or target in empty:
+        if pod is None or target is None or source not in may_leave or target in closed:
             return False
         uid = cluster.pods[pod].pod.metadata.uid
         is_same = self.state.node_of[pod] == source and (not move.pod_uid or not uid or move.pod_uid == uid)
@@ -181,7 +182,9 @@ class _Keeping:
         plain, emptied = self.plain_quality, self._emptied()
         weight = plain.weight
         if weight is not None:
-            reached_weight = sum(self.problem.node_weight(node) or 0 for node in emptied)
+            filled = {step.target for step in steps}.intersection(find_sources(self.problem).empty)
+            weigh = self.problem.node_weight
+            reached_weight = sum(weigh(node) or 0 for node in emptied) - sum(weigh(node) or 0 for node in filled)
             weight = replace(weight, reached=reached_weight, upper_bound=max(weight.upper_bound, reached_weight))
         return replace(
             plain,

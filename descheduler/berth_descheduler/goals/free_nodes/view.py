@@ -22,7 +22,8 @@ def describe_freed_nodes(plan: Plan) -> str:
         return f"Nothing to move: {why_empty} by these rules."
     moves, free = count_moves(plan), agreeing(len(plan.moves), "free")
     price = f", {plan.predicted.freed_price_per_hour} an hour" if plan.weights and plan.freed_nodes else ""
-    freed_phrase = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}{price}"
+    filled = f" and fill {count(len(plan.filled_nodes), 'empty one')}" if plan.weights and plan.filled_nodes else ""
+    freed_phrase = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}{filled}{price}"
     number = len(plan.after.empty_nodes)
     empty_phrase = f"{number} {'is' if number == 1 else 'are'} empty then"
     if single:

@@ -6,9 +6,11 @@ It is pure and needs numpy.
 from berth_descheduler.planner.solver.bounds import (
     RoomBound,
     bound_room,
+    least_cost,
     most_freed_by_number,
     most_freed_by_volume,
     most_that_fit,
+    most_worth,
     worth_by_volume,
 )
 from berth_descheduler.planner.solver.draining import (
@@ -60,9 +62,11 @@ __all__ = [
     "build_packing_model",
     "improve_room",
     "is_small_enough",
+    "least_cost",
     "most_freed_by_number",
     "most_freed_by_volume",
     "most_that_fit",
+    "most_worth",
     "solve_draining",
     "solve_room",
     "without_undrainable_nodes",

@@ -112,6 +112,7 @@ class Candidates:
     disruption: Ints  # (candidates,), which of two equally cheap nodes is disturbed less
     empty: Ints  # nodes that are empty already
     worth: Ints  # (candidates,), above 0: 1 where nodes have no prices, or equal ones
+    empty_worth: Ints | None = None  # (empty,), what each costs that is filled; None: only nodes alike are filled
 
     @property
     def differ(self) -> bool:
@@ -122,6 +123,10 @@ class Candidates:
         """Return what some candidates are worth together."""
         node_array = np.fromiter(nodes, np.int64)
         return int(self.worth[np.isin(self.nodes, node_array)].sum())
+
+    def cost_of_filling(self, targets: Ints) -> int:
+        """Return what the empty nodes cost together among which targets are."""
+        return 0 if self.empty_worth is None else int(self.empty_worth[np.isin(self.empty, targets)].sum())
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ Both questions climb in the same way (`IncrementalSolve`): a program that asks f
 solved in seconds, while one that maximises the aim within a number of moves takes minutes.
 
 To free nodes, nodes that are empty already may be filled, and count as freed while they stay empty. So the bound holds
-for plans that fill some of them, too; a solution that does is not used.
+for plans that fill some of them, too. A solution that does is not used where nodes are alike: it would free as many
+nodes by more moves. Where they are not, filling a cheap node can be what frees a dear one.
 """
 
 from abc import ABC, abstractmethod
@@ -223,9 +224,12 @@ class _DrainingSolve(IncrementalSolve):
         self._packing = packing
         self._candidates = candidates
         self._masks = may_take, may_leave
-        self._is_closed = candidates.differ
-        """Empty nodes take no pods. With prices a plan that fills a cheap one is none of ours: its worth would have to
-        count. Without, it is asked so once an answer fills one, and proves nothing then."""
+        self._counts_filled = candidates.empty_worth is not None
+        """What an empty node costs that is filled counts, so that a plan may do that."""
+
+        self._is_closed = self._is_never_filled
+        """Empty nodes take no pods. Where nodes are alike, it is asked so once an answer fills one, and proves nothing
+        then."""
         self._rounds, self._asked = _MOST_ROUNDS, 0
         self._budget = limits.budget
         self.most_beside_empty: int | None = None
@@ -238,6 +242,19 @@ class _DrainingSolve(IncrementalSolve):
         self.found: list[Draining] = []
 
     @property
+    def _is_never_filled(self) -> bool:
+        """Return whether no question is about plans that fill empty nodes."""
+        return self._candidates.differ and not self._counts_filled
+
+    @property
+    def _worth_of_empty(self) -> int:
+        """Return what counts as freed from the beginning, as long as it stays empty."""
+        candidates = self._candidates
+        if self._is_closed:
+            return 0
+        return len(candidates.empty) if candidates.empty_worth is None else int(candidates.empty_worth.sum())
+
+    @property
     def is_small_enough(self) -> bool:
         """Return whether the solver is likely to finish soon."""
         model = self._model(1)
@@ -248,10 +265,10 @@ class _DrainingSolve(IncrementalSolve):
         """Solve until nothing more is possible, or the time is over.
 
         With many kinds and no budget, first of all for the most that can be freed by however many moves: to ask for one
-        node too many takes longest.
+        node too many takes longest. So it is where empty nodes may be filled, which can bring more by very little.
         """
         model = self._model(1)
-        if self._budget is None and model.has_many_kinds:
+        if self._budget is None and (model.has_many_kinds or self._counts_filled):
             self._asks_for_moves = not model.is_slow_unbounded
             if self.reached < self.most and not self._is_over():
                 self._solve_for_most()
@@ -265,7 +282,6 @@ class _DrainingSolve(IncrementalSolve):
     def _solve_for_most(self) -> None:
         """Solve for the most, and for the fewest moves to what is found."""
         candidates = self._candidates
-        empty = 0 if self._is_closed else len(candidates.empty)
         solution = self._watch(self._model(1).most_freed(self._deadline))
         most = max(self.reached, min(self.most, int(candidates.worth.sum()) - solution.bound))
         if self._is_closed:
@@ -273,7 +289,7 @@ class _DrainingSolve(IncrementalSolve):
         if not self._is_closed or candidates.differ:
             self.most = most
         freed = [node for node, _ in solution.aimed[0]] if solution.aimed else []
-        worth = candidates.worth_of(freed) if self._is_closed else len(freed) - empty
+        worth = candidates.worth_of(freed) if self._is_closed else self._worth_with_empty(freed) - self._worth_of_empty
         if worth <= self.reached:
             return
         if self._asks_for_moves and not self._is_over():
@@ -281,6 +297,14 @@ class _DrainingSolve(IncrementalSolve):
             if gentler.status in _WITH_SOLUTION and self._keep(gentler):
                 return
         self._keep(replace(solution, bound=0))
+
+    def _worth_with_empty(self, freed: Sequence[int]) -> int:
+        """Return what nodes are worth together that are empty at the end, those that are empty already among them."""
+        candidates = self._candidates
+        if candidates.empty_worth is None:
+            return len(freed)
+        stays_empty = np.isin(candidates.empty, np.array(freed, dtype=np.int64))
+        return candidates.worth_of(freed) + int(candidates.empty_worth[stays_empty].sum())
 
     def _solve_for_more(self) -> Solution:
         worth_asked = self.reached + 1
@@ -308,15 +332,15 @@ class _DrainingSolve(IncrementalSolve):
             return self._solve(self.reached, None)
 
     def _solve(self, asked: int, budget: int | None, *, any_solution: bool = False) -> Solution:
-        empty_count = 0 if self._is_closed else len(self._candidates.empty)
-        wanted = Wanted(((asked + empty_count, None),))
+        wanted = Wanted(((asked + self._worth_of_empty, None),))
         return self._model(asked).fewest_moves(wanted, budget, self._deadline, any_solution=any_solution)
 
     def _keep(self, solution: Solution) -> bool:
         freed = {node for node, _ in solution.aimed[0]} if solution.aimed else set()
         if not freed:
             return False
-        if not (self._is_closed or freed.issuperset(self._candidates.empty.tolist())):
+        is_about_filling = not (self._is_closed or self._counts_filled)
+        if is_about_filling and not freed.issuperset(self._candidates.empty.tolist()):
             self._fills_empty = True
             return False
         draining = _draining(self._packing, solution, self._candidates)
@@ -338,8 +362,8 @@ class _DrainingSolve(IncrementalSolve):
 
     @contextmanager
     def _about_all_plans(self) -> Iterator[None]:
-        """Have empty nodes take pods meanwhile, unless nodes have prices: a bound has to hold for any plan."""
-        was_closed, self._is_closed = self._is_closed, self._candidates.differ
+        """Have empty nodes take pods meanwhile if that is ever asked: a bound has to hold for any plan."""
+        was_closed, self._is_closed = self._is_closed, self._is_never_filled
         yield
         self._is_closed = was_closed
 
@@ -356,10 +380,12 @@ class _DrainingSolve(IncrementalSolve):
         if self._budget is not None:
             cheapest = 0 if candidates.differ else int(np.sort(counts)[: max(0, asked - 1)].sum())
             nodes = nodes[counts <= self._budget - cheapest]
-        if candidates.differ:
-            aim = Aim(None, nodes, candidates.worth[np.isin(candidates.nodes, nodes)])
-        else:
-            aim = Aim(None, np.sort(nodes if self._is_closed else np.concatenate([nodes, candidates.empty])))
+        worth = candidates.worth[np.isin(candidates.nodes, nodes)]
+        if not self._is_closed:
+            of_empty = np.ones_like(candidates.empty) if candidates.empty_worth is None else candidates.empty_worth
+            nodes, worth = np.concatenate([nodes, candidates.empty]), np.concatenate([worth, of_empty])
+        order = np.argsort(nodes, kind="stable")
+        aim = Aim(None, nodes[order], worth[order] if candidates.differ or self._counts_filled else None)
         return PlacementModel(self._packing, may_take, may_leave, [aim])
 
 
@@ -370,7 +396,8 @@ def _draining(packing: PackingModel, solution: Solution, candidates: Candidates)
     ejections = departures[~np.isin(departures[:, 1], freed)]
     filled = Filled.placed(packing, arrivals, ejections)
     nodes = tuple(NodeIndex(int(node)) for node in freed)
-    return Draining.of(packing, nodes, (), filled, moves=solution.moves, worth=candidates.worth_of(nodes))
+    worth = candidates.worth_of(nodes) - candidates.cost_of_filling(arrivals[:, 1])
+    return Draining.of(packing, nodes, (), filled, moves=solution.moves, worth=worth)
 
 
 def _entries(found: Ints | None) -> Ints:
