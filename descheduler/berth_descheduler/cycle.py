@@ -47,6 +47,7 @@ from berth_descheduler.migration.plans.history import (
     PodName,
     find_failed_moves,
     find_last_moves,
+    find_moved_pods,
     find_moves_of_others,
     find_pods_in_cooldown,
 )
@@ -325,7 +326,8 @@ class Cycle:
         is_looked_at = self._settings.mode in {RunMode.PLAN, RunMode.APPROVE}
         self._keep_to(find_last_moves(plans, self._settings.policy, with_proposed=is_looked_at))
         policy = self._settings.policy
-        self._note_past(find_failed_moves(plans, policy), find_moves_of_others(plans, policy))
+        moved_pods = find_moved_pods(plans, self._context.clock.now())
+        self._note_past(moved_pods, find_failed_moves(plans, policy), find_moves_of_others(plans, policy))
         nodes = self._client.list(NODES, type=Node).items
         sweep_freed_nodes(self._client, nodes, self._read_snapshot)
         sweep_cooling_nodes(self._client, self._context.clock, nodes)
@@ -335,9 +337,14 @@ class Cycle:
         """Keep to moves of an earlier plan where others bring no more."""
         self._planner = dataclasses.replace(self._planner, run=dataclasses.replace(self._planner.run, earlier=moves))
 
-    def _note_past(self, failed: Mapping[str, FailedMoves], of_others: tuple[PastMove, ...]) -> None:
-        """Tell plugins which moves of the policy have failed lately, and what other policies moved."""
-        run = dataclasses.replace(self._planner.run, failed=failed, of_others=of_others)
+    def _note_past(
+        self,
+        moved: Mapping[PodName, datetime],
+        failed: Mapping[str, FailedMoves],
+        of_others: tuple[PastMove, ...],
+    ) -> None:
+        """Note what plans have moved lately, which moves of the policy have failed, and what other policies moved."""
+        run = dataclasses.replace(self._planner.run, moved=moved, failed=failed, of_others=of_others)
         self._planner = dataclasses.replace(self._planner, run=run)
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:

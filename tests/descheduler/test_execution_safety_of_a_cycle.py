@@ -274,6 +274,8 @@ def test_a_pod_that_was_moved_lately_is_not_moved_again() -> None:
     assert outcome.verdict is Verdict.NOTHING_TO_MOVE
     again = run(cluster, SETTINGS)
     assert again.verdict is Verdict.CARRIED_OUT
+    notes = [note for plan in cluster.raw(MIGRATION_PLANS) for note in plan["spec"]["predicted"].get("notes", ())]
+    assert [note.rpartition("), ")[2] for note in notes] == ["which leaves 2 nodes empty instead of 1."]
 
 
 def test_moves_that_undo_earlier_ones_are_counted() -> None:

@@ -51,6 +51,7 @@ from berth_descheduler.planner.problem import (
     Strategy,
 )
 from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, planned_rooms
+from berth_descheduler.planner.second_moves import propose_few_second_moves
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
 from berth_descheduler.planner.single_pods import Named, joined, name_pods, problem_after, propose_for_named
@@ -272,7 +273,7 @@ class Plan:
     restrictions: tuple[Restriction, ...] = ()
     """What holds it back, where that was asked."""
     notes: tuple[str, ...] = ()
-    """What rules made of the cluster, or could not, in sentences."""
+    """What rules made of the cluster, or could not, and what second moves of pods bring, in sentences."""
     control_plane_only: bool = False
     """Every node is of the control plane, where no place is held: there is no target at all."""
 
@@ -386,7 +387,13 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
 
     def propose(kept: Problem) -> tuple[Proposal, State]:
-        return propose_as_wished(kept, lambda wishing: _propose(strategy, wishing, named_pods), searching)
+        return propose_few_second_moves(
+            kept,
+            lambda sparing: propose_as_wished(
+                sparing, lambda wishing: _propose(strategy, wishing, named_pods), searching
+            ),
+            searching,
+        )
 
     problem, state, proposal = propose_within(problem, propose)
     steps = (*proposal.steps, *proposal.evictions)
@@ -415,7 +422,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         weights=_weights(problem),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),
-        notes=_notes(problem),
+        notes=_notes(problem, proposal),
         control_plane_only=0 < len(snapshot.nodes) == len(problem.cluster.closed_to_plans),
     )
 
@@ -507,8 +514,8 @@ def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentat
     return measure(Problem.from_snapshot(snapshot, settings), ())
 
 
-def _notes(problem: Problem) -> tuple[str, ...]:
-    notes = dict.fromkeys(note for rule in problem.rules for note in rule.notes())
+def _notes(problem: Problem, proposal: Proposal) -> tuple[str, ...]:
+    notes = dict.fromkeys((*proposal.notes, *(note for rule in problem.rules for note in rule.notes())))
     return tuple(textwrap.shorten(note, _LONGEST_NOTE, placeholder=" …") for note in [*notes][:_MOST_NOTES])
 
 

@@ -183,6 +183,9 @@ class Proposal:
     fragmentation: FragmentationChange | None = None
     """What of a free resource the workload cannot use, with a strategy that lowers that."""
 
+    notes: tuple[str, ...] = ()
+    """What people should know of the choice, in sentences."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wishes:

@@ -237,6 +237,9 @@ class RunSoFar:
     earlier: tuple[PlannedMove, ...] = ()
     """Moves of the plan before: of plans that free as many nodes, one that keeps to them is made."""
 
+    moved: Mapping[PodName, datetime] = field(default_factory=dict)
+    """Pods that plans of the last day brought to their nodes, and when: they move again only for a named gain."""
+
     failed: Mapping[str, FailedMoves] = field(default_factory=lambda: NO_FAILURES)
     """How the last moves of pods failed that the same policy planned, by the pods' uids."""
 

@@ -28,6 +28,8 @@ _MORE_MOVES: Final = Fraction(1, 4)
 _FEW_MOVES: Final = 3
 """It may always make so many more."""
 
+_BOUNDED: Final = "no plan in which the nodes that pods are wished on keep theirs does more"
+
 _IGNORED: Final = Wishes(are_heeded=False)
 
 
@@ -38,7 +40,7 @@ def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) ->
     plain = propose(problem.wishing(_IGNORED))
     if not plain[0].steps:
         return plain
-    best, wanted_merit = plain, _Merit.of(problem, plain[0])
+    best, wanted_merit = plain, Merit.of(problem, plain[0])
     in_order = _lowest_rank_first(problem)
     # So many nodes can keep their pods, -1 where even the order of filling costs something; so many cannot.
     spared, too_many = -1, len(in_order) + 1
@@ -47,8 +49,8 @@ def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) ->
         if is_over(deadline) or too_many - spared <= 1:
             break
         proposal, state = propose(problem.wishing(Wishes(spared=frozenset(in_order[:nodes_tried]))))
-        if _Merit.of(problem, proposal).is_as_good_as(wanted_merit):
-            proposal = _with_reasons_of(plain[0], _with_bounds_of(plain[0], proposal))
+        if Merit.of(problem, proposal).is_as_good_as(wanted_merit):
+            proposal = _with_reasons_of(plain[0], with_bounds_of(plain[0], proposal, _BOUNDED))
             best, spared = (proposal, state), nodes_tried
         else:
             too_many = nodes_tried
@@ -69,34 +71,53 @@ def _lowest_rank_first(problem: Problem) -> list[NodeIndex]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Merit:
+class Merit:
     """What a proposal brings, whatever its goal is, and what that takes."""
 
-    brings: tuple[int | Fraction, ...]
+    weight: int
+    """What nodes weigh that are freed, less those that are filled."""
+
+    empty_nodes: int
+    fitted: int
+    """Pods that find room."""
+
+    lowered: int | Fraction
+    """By how much the unusable part of what is free gets less."""
+
+    named: int
+    """Pods that move because a plugin names them."""
+
+    waits: int
     moves: int
     evictions: int
     is_late: bool
     """Whether the time limit ended the search."""
 
     @classmethod
-    def of(cls, problem: Problem, proposal: Proposal) -> "_Merit":
+    def of(cls, problem: Problem, proposal: Proposal) -> "Merit":
         steps = (*proposal.steps, *proposal.evictions)
         quality, change = proposal.quality, proposal.fragmentation
         weight = quality.weight if quality is not None else None
-        brings = (
-            0 if weight is None else weight.reached,
-            len(
-                set(measure(problem, steps).empty_nodes) - {problem.cluster.node_name(node) for node in problem.no_gain}
-            ),
-            sum(room.fitted for room in proposal.room),
-            0 if change is None else change.fragmented_before - change.fragmented_after,
-            len(proposal.reasons),
-            len(proposal.waits),
-        )
         is_late = quality is not None and quality.out_of_time
-        return cls(brings, len(proposal.steps), len(proposal.evictions), is_late)
+        empty_nodes = set(measure(problem, steps).empty_nodes)
+        return cls(
+            weight=0 if weight is None else weight.reached,
+            empty_nodes=len(empty_nodes - {problem.cluster.node_name(node) for node in problem.no_gain}),
+            fitted=sum(room.fitted for room in proposal.room),
+            lowered=0 if change is None else change.fragmented_before - change.fragmented_after,
+            named=len(proposal.reasons),
+            waits=len(proposal.waits),
+            moves=len(proposal.steps),
+            evictions=len(proposal.evictions),
+            is_late=is_late,
+        )
 
-    def is_as_good_as(self, other: "_Merit") -> bool:
+    @property
+    def brings(self) -> tuple[int | Fraction, ...]:
+        """Return all that is better the more of it there is."""
+        return self.weight, self.empty_nodes, self.fitted, self.lowered, self.named, self.waits
+
+    def is_as_good_as(self, other: "Merit") -> bool:
         """Return whether nothing of what another proposal brings is lost, for few moves more."""
         further_moves = max(_FEW_MOVES, int(other.moves * _MORE_MOVES))
         return (
@@ -107,14 +128,17 @@ class _Merit:
         )
 
 
-def _with_bounds_of(plain: Proposal, proposal: Proposal) -> Proposal:
-    """Return a proposal with what is proven of all plans; its own bounds hold while some nodes keep their pods."""
+def with_bounds_of(plain: Proposal, proposal: Proposal, text: str) -> Proposal:
+    """Return a proposal with what is proven of all plans; its own bounds hold while some pods stay.
+
+    `text` says of which plans these are, where a reason says that no plan does more.
+    """
     plain_quality, quality_found = plain.quality, proposal.quality
     if plain_quality is None or quality_found is None:
         return proposal
     fewest_moves = min(plain_quality.fewest_moves, quality_found.moves)
     quality = quality_found.bounded_by(plain_quality, fewest_moves=fewest_moves)
-    return replace(proposal, quality=quality, refused=_without_claims(proposal.refused, quality))
+    return replace(proposal, quality=quality, refused=_without_claims(proposal.refused, quality, text))
 
 
 def _with_reasons_of(plain: Proposal, proposal: Proposal) -> Proposal:
@@ -129,11 +153,10 @@ def _with_reasons_of(plain: Proposal, proposal: Proposal) -> Proposal:
     return replace(proposal, refused=tuple(sorted((*others, *reasons))))
 
 
-def _without_claims(refused: Sequence[Refused], quality: Quality) -> tuple[Refused, ...]:
+def _without_claims(refused: Sequence[Refused], quality: Quality, text: str) -> tuple[Refused, ...]:
     """Return refusals of which none says that no plan does more where that is not proven."""
     if quality.reaches_bound:
         return tuple(refused)
-    text = "no plan in which the nodes that pods are wished on keep theirs does more"
     return tuple(
         replace(refusal, reason=RefusalReason.NOT_NEEDED, message=text)
         if refusal.reason is RefusalReason.BOUND_REACHED

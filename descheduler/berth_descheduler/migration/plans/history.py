@@ -49,6 +49,11 @@ def find_pods_in_cooldown(
     return {pod_name: arrival.at for pod_name, arrival in arrivals.items() if arrival.at > now - cool_down}
 
 
+def find_moved_pods(plans: Iterable[MigrationPlan], now: datetime) -> dict[PodName, datetime]:
+    """Return the pods that plans moved within the last day, and when."""
+    return find_pods_in_cooldown(plans, now, PING_PONG_PERIOD)
+
+
 def find_last_moves(
     plans: Iterable[MigrationPlan], policy: str, *, with_proposed: bool = True
 ) -> tuple[PlannedMove, ...]:

@@ -1,0 +1,82 @@
+"""Lets pods that plans moved before stay where they are, unless moving them again brings something that the plan names.
+
+A pod that is restarted every few hours, each time for a plan that is as good without it, has reason to complain. So
+where a proposal moves such pods, one in which all of them stay is made, too. It is taken if it brings as much with few
+moves more; else the plan says what the second moves bring.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Final
+
+from berth_core import Deadline, agreeing, count, is_over
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.planner.problem import Problem, Proposal
+from berth_descheduler.planner.simulation import PodIndex, State
+from berth_descheduler.planner.weights import format_weight
+from berth_descheduler.planner.wishes import Merit, Propose, with_bounds_of
+
+_STAYS: Final = Refusal(
+    RefusalReason.NOT_NEEDED,
+    "a plan brought it to its node within the last day, and none that leaves it there does less",
+)
+_BOUNDED: Final = "no plan in which pods stay that were moved before does more"
+_MOST_NAMED: Final = 3
+
+
+def propose_few_second_moves(problem: Problem, propose: Propose, deadline: Deadline) -> tuple[Proposal, State]:
+    """Return a proposal in which pods that were moved before stay if it brings as much, else one that says what more.
+
+    A time limit that ends before that is known is named as well.
+    """
+    proposal, state = propose(problem)
+    moved_pods = find_moved_pods(problem)
+    again = moved_pods & {step.pod for step in proposal.steps} - proposal.reasons.keys()
+    if not again:
+        return proposal, state
+    if is_over(deadline):
+        why = "the time limit ended before it was asked what that brings"
+        return _with_note(problem, proposal, again, why), state
+    staying, state_of_staying = propose(problem.keeping(dict.fromkeys(moved_pods, _STAYS)))
+    merit, merit_of_staying = Merit.of(problem, proposal), Merit.of(problem, staying)
+    if merit_of_staying.is_as_good_as(merit):
+        return with_bounds_of(proposal, staying, _BOUNDED), state_of_staying
+    gains = " and ".join(_gains(merit, merit_of_staying))
+    return _with_note(problem, proposal, again, f"which {gains}"), state
+
+
+def find_moved_pods(problem: Problem) -> frozenset[PodIndex]:
+    """Return the pods that plans of the last day brought to their nodes, and those that the plan before did."""
+    numbers, run = problem.cluster.pod_numbers, problem.settings.run
+    moved_pods = {numbers[name] for name in run.moved if name in numbers}
+    for move in run.earlier:
+        pod = numbers.get((move.namespace, move.pod))
+        if pod is not None and problem.cluster.node_name(problem.cluster.pods[pod].node) == move.target:
+            moved_pods.add(pod)
+    return frozenset(moved_pods)
+
+
+def _gains(merit: Merit, without: Merit) -> Iterator[str]:
+    """Yield what a proposal brings beyond one without second moves, to follow "which"."""
+    if merit.weight > without.weight:
+        yield f"saves {format_weight(merit.weight)} an hour instead of {format_weight(without.weight)}"
+    if merit.empty_nodes > without.empty_nodes:
+        yield f"leaves {count(merit.empty_nodes, 'node')} empty instead of {without.empty_nodes}"
+    if merit.fitted > without.fitted:
+        yield f"makes room for {count(merit.fitted, 'pod')} instead of {without.fitted}"
+    if merit.lowered > without.lowered:
+        yield "leaves less of what is free of no use"
+    if merit.named > without.named:
+        yield f"moves {count(merit.named, 'pod')} that plugins name instead of {without.named}"
+    if all(own <= other for own, other in zip(merit.brings, without.brings, strict=True)):
+        yield f"takes {count(merit.moves, 'move')} instead of {without.moves}"
+
+
+def _with_note(problem: Problem, proposal: Proposal, again: Collection[PodIndex], why: str) -> Proposal:
+    """Return a proposal that says which pods move again, and what for."""
+    names = sorted(problem.cluster.pods[pod].pod.key for pod in again)
+    shown = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+    pods, move = count(len(names), "pod"), agreeing(len(names), "move")
+    place = "its node" if len(names) == 1 else "their nodes"
+    note = f"{pods} that a plan brought to {place} {move} again ({shown}), {why}."
+    return replace(proposal, notes=(*proposal.notes, note))
