@@ -122,8 +122,9 @@ from berth_kube.surge_eligibility import (
 )
 from berth_kube.taints import put_taint, remove_taint
 from berth_kube.transport import Request
+from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_kube.watched_lists import ListSource, WatchedLists
-from berth_kube.watching import PROMPT_WATCH, Bookmark, Changed, Listed, Removed, WatchItem
+from berth_kube.watching import PROMPT_WATCH
 from berth_kube.yaml_documents import LocatedDocument, locate_documents, read_bounded
 
 __all__ = [

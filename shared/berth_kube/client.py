@@ -18,19 +18,22 @@ from berth_kube.listing import (
     AS_DICT,
     PAGE_SIZE,
     Listing,
+    LooseListing,
     Page,
     T,
     build_decoders,
     decode,
     decode_page,
     read_all,
+    read_loosely,
     resource_version_of,
 )
 from berth_kube.resources import PODS, Resource
 from berth_kube.retries import CHANCE, Repeatable, RetryPolicy
 from berth_kube.sightings import Sightings
 from berth_kube.transport import JSON_PATCH, MERGE_PATCH, ConnectionSettings, Query, Request, Transport
-from berth_kube.watching import WatchItem, WatchSettings, follow
+from berth_kube.watch_items import WatchItem
+from berth_kube.watching import WatchSettings, follow
 
 R = TypeVar("R")
 Body = Mapping[str, Any]
@@ -104,6 +107,9 @@ class _Collection(Generic[T]):
 
     def read_all(self) -> Listing[T]:
         return read_all(self.list_call, self.read_page, self.item_type)
+
+    def read_loosely(self) -> LooseListing[T]:
+        return read_loosely(self.list_call, self.read_page, self.item_type)
 
     def read_version(self) -> str:
         """Return the collection's newest resourceVersion, at the cost of a page of one object."""

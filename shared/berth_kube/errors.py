@@ -65,6 +65,8 @@ class Failure:
     reason: str = ""
     message: str = ""
     retry_after_seconds: float | None = None
+    continue_token: str = ""
+    """With a token that is too old: one for the rest of the list as it is now."""
 
 
 class KubeError(BerthError):
@@ -77,6 +79,7 @@ class KubeError(BerthError):
         self.reason = failure.reason
         self.message = failure.message
         self.retry_after_seconds = failure.retry_after_seconds
+        self.continue_token = failure.continue_token
 
     def _sentence(self, call: Call, failure: Failure) -> str:
         status = f"{failure.status_code} {failure.reason}".strip()
@@ -193,9 +196,16 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     causes: tuple[StatusCause, ...] = ()
 
 
+class StatusMetadata(msgspec.Struct, frozen=True):
+    """The metadata of a Status."""
+
+    continue_token: str = msgspec.field(name="continue", default="")
+
+
 class Status(msgspec.Struct, frozen=True):
     """The body of a failure, as of `meta/v1`."""
 
+    metadata: StatusMetadata = StatusMetadata()
     code: int = 0
     reason: str = ""
     message: str = ""
@@ -232,7 +242,13 @@ def error_from_status(
     call: Call, status: Status, status_code: int, retry_after_seconds: float | None = None
 ) -> KubeError:
     """Return the error for a Status object."""
-    failure = Failure(status_code, status.reason or _phrase(status_code), status.message, retry_after_seconds)
+    failure = Failure(
+        status_code,
+        status.reason or _phrase(status_code),
+        status.message,
+        retry_after_seconds,
+        status.metadata.continue_token,
+    )
     return _error_class(call, status, status_code)(call, failure)
 
 

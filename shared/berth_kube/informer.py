@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from berth_core import BerthError, ObjectMeta
-from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 
 _JOIN_SECONDS: Final = 5.0
 """Maximum wait for a thread's end, which is reached only if a call hangs."""

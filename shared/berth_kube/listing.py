@@ -7,11 +7,11 @@ compresses lists and no watch (kubernetes/kubernetes#136030), which is fifteen t
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol
 
 import msgspec
 
@@ -245,6 +245,32 @@ def version_number(resource_version: str) -> int:
     return int(resource_version) if resource_version.isdecimal() else 0
 
 
+class ObjectKey(NamedTuple):
+    """Names an object of one kind."""
+
+    namespace: str
+    name: str
+
+
+class _ObjectHead(msgspec.Struct, frozen=True, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    resource_version: str = ""
+
+
+class _Headed(msgspec.Struct, frozen=True):
+    metadata: _ObjectHead = _ObjectHead()
+
+
+def key_and_version_of(call: Call, raw_object: msgspec.Raw) -> tuple[ObjectKey, int]:
+    """Return which object it is, and its resourceVersion as a number, 0 if that cannot be read."""
+    try:
+        metadata = decode(call, raw_object, _Headed).metadata
+    except UnexpectedObjectError:
+        return ObjectKey("", ""), 0
+    return ObjectKey(metadata.namespace, metadata.name), version_number(metadata.resource_version)
+
+
 def decode_error_status(call: Call, raw_object: msgspec.Raw) -> Status:
     """Return the Status that an ERROR event carries."""
     return decode(call, raw_object, Status)
@@ -277,7 +303,8 @@ def read_all(call: Call, read_page: PageReader, item_type: type[T], *, page_size
 
     Once a token has expired, reads it in one piece, which needs none: the server keeps old versions for minutes only,
     so a reader that was too slow for the pages would be too slow again. The token for an inconsistent continuation in
-    the refusal (`metadata.continue`) is not taken: changes to the pages before would be missing.
+    the refusal (`metadata.continue`) is not taken: changes to the pages before would be missing. `read_loosely` takes
+    it.
     """
     try:
         return _read_in_pages(call, read_page, item_type, page_size)
@@ -296,3 +323,54 @@ def _read_in_pages(call: Call, read_page: PageReader, item_type: type[T], page_s
         continue_token = page.metadata.continue_token
         if not continue_token:
             return Listing(tuple(items), page.metadata.resource_version, began)
+
+
+@dataclass(frozen=True, slots=True)
+class LooseListing(Generic[T]):
+    """A collection whose last pages may be newer than its first: a watch since before makes it whole."""
+
+    listing: Listing[T]
+    """It has the resourceVersion of the first page."""
+    newer_versions: Mapping[ObjectKey, int]
+    """The versions of the objects that are newer than that."""
+
+
+def read_loosely(
+    call: Call, read_page: PageReader, item_type: type[T], *, page_size: int = PAGE_SIZE
+) -> LooseListing[T]:
+    """Return the whole collection, however long that takes.
+
+    Once a token has expired the rest is read as it is by then, in pages: the API server cuts off an answer that takes
+    longer than its `--request-timeout`, so one piece would never arrive.
+    """
+    items: list[T] = []
+    newer: dict[ObjectKey, int] = {}
+    first_version = ""
+    token = ""
+    began = time.monotonic()
+
+    def read(raw: bytes) -> tuple[Page[T], dict[ObjectKey, int]]:
+        page = decode_page(call, raw, item_type)
+        is_newer = bool(first_version) and page.metadata.resource_version != first_version
+        return page, _versions_above(call, raw, version_number(first_version)) if is_newer else {}
+
+    while True:
+        try:
+            page, newer_of_page = read_page(page_size, token, read)
+        except GoneError as error:
+            if not error.continue_token or error.continue_token == token:
+                raise
+            token = error.continue_token
+            continue
+        items.extend(page.items)
+        newer |= newer_of_page
+        first_version = first_version or page.metadata.resource_version
+        token = page.metadata.continue_token
+        if not token:
+            return LooseListing(Listing(tuple(items), first_version, began), newer)
+
+
+def _versions_above(call: Call, body: bytes, version: int) -> dict[ObjectKey, int]:
+    """Return the versions of a page's objects that are higher than one."""
+    versions = dict(key_and_version_of(call, raw) for raw in _split(body).items)
+    return {key: own_version for key, own_version in versions.items() if own_version > version}

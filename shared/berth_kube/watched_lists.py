@@ -8,16 +8,19 @@ has failed, or lags behind that for too long is listed again, and raises what a 
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any, Final, Generic, Protocol, TypeAlias
+from typing import Any, Final, Generic, Protocol
 
 from berth_core import BerthError, ObjectMeta
 from berth_kube.client import KubeClient
+from berth_kube.errors import GoneError
 from berth_kube.informer import Informer, stop_informers
-from berth_kube.listing import AS_DICT, Listing, T, version_number
+from berth_kube.list_beside_watch import ListBesideWatch
+from berth_kube.listing import AS_DICT, Listing, LooseListing, ObjectKey, T, version_number
 from berth_kube.resources import NODES, PODS, RESERVATIONS, Resource
-from berth_kube.watching import PROMPT_WATCH, Bookmark, Changed, Listed, Removed, WatchItem, WatchSettings
+from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_kube.watching import PROMPT_WATCH, WatchSettings
 
 _BEHIND_SECONDS: Final = 2.0
 """How long a watch may lag behind what a call has shown."""
@@ -28,9 +31,6 @@ _RETURN_SECONDS: Final = 15.0
 _JOIN_SECONDS: Final = 1.0
 _PROMPT: Final = frozenset({PODS, NODES, RESERVATIONS})
 """The kinds that decide where there is room: a plan must not be based on old ones."""
-
-_Key: TypeAlias = tuple[str, str]
-"""Namespace and name."""
 
 
 class ListSource(Protocol):
@@ -59,6 +59,8 @@ class WatchedLists:
         self._lock = threading.Lock()
         self._kinds: dict[tuple[Resource, Any], _WatchedKind[Any]] = {}
         self._kind_locks: dict[tuple[Resource, Any], threading.Lock] = {}
+        self._slow: set[tuple[Resource, Any]] = set()
+        """The kinds that took longer to list than the API server kept events, so that they could not be watched."""
         self._is_closed = False
 
     def get(self, resource: Resource, name: str, *, namespace: str | None = None, type: type[T] = AS_DICT) -> T:
@@ -90,8 +92,10 @@ class WatchedLists:
                 if (items := kind.current_items()) is not None:
                     return Listing(items, "")
                 self._drop(key)
+                if kind.was_too_slow:
+                    self._slow.add(key)
             kind = _WatchedKind(self._client, resource, type)
-            listing = kind.begin()
+            listing = kind.begin_before_its_list() if key in self._slow else kind.begin()
             with self._lock:
                 if not self._is_closed:
                     self._kinds[key] = kind
@@ -124,14 +128,17 @@ class _WatchedKind(Generic[T]):
         self._item_type = item_type
         self._settings = PROMPT_WATCH if resource in _PROMPT else WatchSettings()
         self._is_current = threading.Condition()
-        self._items: dict[_Key, T] = {}
+        self._items: dict[ObjectKey, T] = {}
+        self._is_listed = False
         self._version = 0
         """The highest resourceVersion that the list and the watch have brought."""
         self._awaited_version = 0
-        self._outdated: dict[_Key, str] = {}
+        self._outdated: dict[ObjectKey, str] = {}
         """By object the resourceVersion that calls have shown to be outdated; "" before the list is there."""
         self._answered_at = time.monotonic()
         self._has_failed = False
+        self.was_too_slow = False
+        """Whether the API server no longer kept the events since the list."""
         self._informer: Informer[T] | None = None
         self._until_stopped = ExitStack()
 
@@ -145,7 +152,35 @@ class _WatchedKind(Generic[T]):
             raise
         self._put_all(listing.items, listing.resource_version)
         self._answered()
-        since: Listing[T] = Listing((), listing.resource_version)  # the watch's threads outlive `stop` a little
+        self._watch_since(listing.resource_version, self._apply)
+        return listing
+
+    def begin_before_its_list(self) -> Listing[T]:
+        """Begin to watch all objects and list them; raises a KubeError."""
+        self._until_stopped.enter_context(self._client.sightings.shown_to(self))
+        beside: ListBesideWatch[T] = ListBesideWatch(self._apply)
+
+        def apply_beside(event: WatchItem[T]) -> None:
+            match event:
+                case Changed(item) | Removed(item):
+                    beside.put_change(_key_of(item), version_number(_version_of(item)), event)
+                case Listed() if not beside.is_listed:
+                    self._give_up()  # the list that is read is older
+                case _:
+                    self._apply(event)
+
+        try:
+            self._watch_since(self._client.last_version(self.resource), apply_beside)
+            listing = self._client.list(self.resource, type=self._item_type)
+        except BaseException:
+            self.stop()
+            raise
+        self._answered()
+        beside.put_list(LooseListing(listing, {}))
+        return listing
+
+    def _watch_since(self, resource_version: str, handle: Callable[[WatchItem[T]], object]) -> None:
+        since: Listing[T] = Listing((), resource_version)  # the watch's threads outlive `stop` a little
         self._informer = Informer(
             self.resource.plural,
             lambda stop: self._client.watch(
@@ -156,11 +191,10 @@ class _WatchedKind(Generic[T]):
                 since=since,
                 on_answer=self._answered,
             ),
-            self._apply,
+            handle,
             self._fail,
         )
         self._informer.start()
-        return listing
 
     def ask_to_stop(self) -> None:
         if self._informer is not None:
@@ -204,10 +238,10 @@ class _WatchedKind(Generic[T]):
             self._awaited_version = max(self._awaited_version, version_number(resource_version))
 
     def await_change(self, namespace: str | None, name: str) -> None:
-        key = (namespace or "", name)
+        key = ObjectKey(namespace or "", name)
         with self._is_current:
             item = self._items.get(key)
-            if item is not None or self._informer is None:
+            if item is not None or not self._is_listed:
                 self._outdated[key] = "" if item is None else _version_of(item)
 
     # --- what the watch brings ----------------------------------------------------------------------------------------
@@ -230,6 +264,7 @@ class _WatchedKind(Generic[T]):
     def _put_all(self, items: tuple[T, ...], resource_version: str) -> None:
         with self._is_current:
             self._items = {_key_of(item): item for item in items}
+            self._is_listed = True
             self._version = version_number(resource_version)
             for key, version in self._outdated.items():
                 if not version and key in self._items:
@@ -238,17 +273,21 @@ class _WatchedKind(Generic[T]):
     def _answered(self) -> None:
         self._answered_at = time.monotonic()
 
-    def _fail(self, _error: BerthError) -> None:
+    def _fail(self, error: BerthError) -> None:
+        self.was_too_slow = isinstance(error, GoneError)
+        self._give_up()
+
+    def _give_up(self) -> None:
         with self._is_current:
             self._has_failed = True
             self._is_current.notify_all()
 
 
-def _key_of(item: object) -> _Key:
+def _key_of(item: object) -> ObjectKey:
     if isinstance(item, Mapping):
-        return item["metadata"].get("namespace") or "", item["metadata"]["name"]
+        return ObjectKey(item["metadata"].get("namespace") or "", item["metadata"]["name"])
     metadata = _metadata_of(item)
-    return metadata.namespace, metadata.name
+    return ObjectKey(metadata.namespace, metadata.name)
 
 
 def _version_of(item: object) -> str:

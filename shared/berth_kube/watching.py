@@ -1,34 +1,39 @@
 """Watches of a collection.
 
-A watch lists, watches, resumes after a cut and lists again after 410. Each watch has its own thread for blocking reads,
+A watch lists, watches, resumes after a cut and lists again after 410: beside the watch, if the list took longer than
+the API server keeps events. Each watch has its own thread for blocking reads,
 so that the caller's `stop` ends the iteration at once, whatever state the connection is in.
 """
 
 import logging
-import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeAlias
+from typing import Final, Generic, Protocol
 
+import msgspec
 from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
 from berth_core import PermanentError
-from berth_kube.errors import Call, KubeError, UnreachableError, error_from_status
+from berth_kube.errors import Call, GoneError, KubeError, UnreachableError, error_from_status
+from berth_kube.list_beside_watch import ListBesideWatch
 from berth_kube.listing import (
     Listing,
+    LooseListing,
     T,
     decode_error_status,
     decode_event,
     decode_item,
+    key_and_version_of,
     resource_version_of,
     version_number,
 )
 from berth_kube.retries import Backoff
+from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 
 _LOG = logging.getLogger(__name__)
 _STOP_POLL_SECONDS: Final = 0.2
@@ -37,43 +42,6 @@ _QUEUED_ITEMS: Final = 1000
 _TOO_SHORT_SECONDS: Final = 1.0
 _WORTH_A_WARNING: Final = 3
 _BACKOFF: Final = Backoff(first_seconds=0.2, longest_seconds=5.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Listed(Generic[T]):
-    """All objects that exist now; others that were known are gone."""
-
-    items: tuple[T, ...]
-    resource_version: str
-    began: float = -math.inf
-    """Monotonic time at which the list was requested: it has everything that was stored before."""
-    restored: bool = False
-    """Whether versions went back, so that the list belongs to another history: etcd was restored from a backup."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changed(Generic[T]):
-    """An object that was created or changed."""
-
-    item: T
-    added: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Removed(Generic[T]):
-    """An object that is gone, in its last version."""
-
-    item: T
-
-
-@dataclass(frozen=True, slots=True)
-class Bookmark:
-    """Nothing changed up to this resourceVersion."""
-
-    resource_version: str
-
-
-WatchItem: TypeAlias = Listed[T] | Changed[T] | Removed[T] | Bookmark
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +89,9 @@ class WatchSource(Protocol[T]):
 
     def read_all(self) -> Listing[T]:
         """Return all objects; raises a KubeError."""
+
+    def read_loosely(self) -> LooseListing[T]:
+        """Return all objects, however long that takes; raises a KubeError."""
 
     def read_version(self) -> str:
         """Return the last resourceVersion; raises a KubeError."""
@@ -184,6 +155,10 @@ class _Feed(Generic[T]):
         """How long watches in a row were open that brought nothing."""
         self._begun = False
         """Whether the server has let it list or watch."""
+        self._heard_since_list = False
+        self._is_list_too_slow = False
+        """Whether the server no longer kept the events since a list when that was read."""
+        self._beside: ListBesideWatch[T] | None = None
         self._failures = 0
 
     def run(self) -> None:
@@ -193,6 +168,8 @@ class _Feed(Generic[T]):
                 self._read_once()
         except BaseException as error:  # noqa: BLE001 - the thread's boundary: the caller's thread raises it
             self._emit(error)
+        finally:
+            self._drop_list_beside()
 
     def abandon(self) -> None:
         """End the reading; a blocked read is cut off."""
@@ -208,7 +185,7 @@ class _Feed(Generic[T]):
             if self._in_vain_seconds >= self._settings.in_vain_seconds:
                 self._look_back()
             if not self._resource_version:
-                self._list()
+                self._begin_list_beside() if self._is_list_too_slow else self._list()
             self._follow_stream()
         except KubeError as error:
             if self._abandoned.is_set():
@@ -217,14 +194,16 @@ class _Feed(Generic[T]):
                 if not self._begun:
                     raise
                 self._resource_version = ""
-            self._wait_after(error)
+            if isinstance(error, GoneError) and not self._heard_since_list:
+                self._is_list_too_slow = True
+            self._failures += 1
+            self._wait_after(error, self._failures)
 
-    def _wait_after(self, error: KubeError) -> None:
+    def _wait_after(self, error: KubeError, failures: int) -> None:
         """Wait before the next try, longer after each failure and at least as long as the server asks."""
-        self._failures += 1
-        wait_seconds = max(self._settings.backoff.wait_seconds(self._failures), error.retry_after_seconds or 0.0)
-        level = logging.WARNING if self._failures >= _WORTH_A_WARNING else logging.DEBUG
-        _LOG.log(level, "%s; failure %d in a row, next try in %.1f s", error, self._failures, wait_seconds)
+        wait_seconds = max(self._settings.backoff.wait_seconds(failures), error.retry_after_seconds or 0.0)
+        level = logging.WARNING if failures >= _WORTH_A_WARNING else logging.DEBUG
+        _LOG.log(level, "%s; failure %d in a row, next try in %.1f s", error, failures, wait_seconds)
         self._abandoned.wait(wait_seconds)
 
     def _look_back(self) -> None:
@@ -238,11 +217,43 @@ class _Feed(Generic[T]):
 
     def _list(self) -> None:
         listing = self._source.read_all()
-        version = version_number(listing.resource_version)
-        is_restored, self._highest_version = version < self._highest_version, version
+        is_restored = self._begin_from(listing.resource_version)
         self._emit(Listed(listing.items, listing.resource_version, listing.began, is_restored))
-        self._resource_version = listing.resource_version
         self._begun = True
+
+    def _begin_from(self, resource_version: str) -> bool:
+        """Begin to watch from a version of a list; return whether versions went back."""
+        version = version_number(resource_version)
+        is_restored, self._highest_version = version < self._highest_version, version
+        self._resource_version = resource_version
+        self._heard_since_list = False
+        return is_restored
+
+    def _begin_list_beside(self) -> None:
+        """Begin to watch from now on, and to list in a thread of its own."""
+        self._drop_list_beside()
+        is_restored = self._begin_from(self._source.read_version())
+        beside = self._beside = ListBesideWatch(self._emit)
+        name = f"list {self._source.call.target}"
+        threading.Thread(target=self._list_beside, args=(beside, is_restored), name=name, daemon=True).start()
+
+    def _drop_list_beside(self) -> None:
+        if self._beside is not None:
+            self._beside.close()
+        self._beside = None
+
+    def _list_beside(self, beside: ListBesideWatch[T], is_restored: bool) -> None:  # noqa: FBT001 - of a thread
+        """List, again after a failure: the watch keeps what changes meanwhile."""
+        failures = 0
+        try:
+            while not (self._abandoned.is_set() or beside.is_listed or beside.is_closed):
+                try:
+                    beside.put_list(self._source.read_loosely(), restored=is_restored)
+                except KubeError as error:
+                    failures += 1
+                    self._wait_after(error, failures)
+        except BaseException as error:  # noqa: BLE001 - the thread's boundary: the caller's thread raises it
+            self._emit(error)
 
     def _follow_stream(self) -> None:
         """Follow one connection until the server ends it; raises a KubeError after any other end."""
@@ -270,14 +281,23 @@ class _Feed(Generic[T]):
             self._resource_version = ""
             status = decode_error_status(call, event.object)
             raise error_from_status(call, status, status.code)
+        self._heard_since_list = True
         resource_version = resource_version_of(call, event.object)
         if event.type == "BOOKMARK":
-            self._emit(Bookmark(resource_version))
+            if self._beside is None or self._beside.is_listed:
+                self._emit(Bookmark(resource_version))
         else:
             item = decode_item(call, event.object, self._source.item_type)
-            self._emit(Removed(item) if event.type == "DELETED" else Changed(item, added=event.type == "ADDED"))
+            self._put(event.object, Removed(item) if event.type == "DELETED" else Changed(item, event.type == "ADDED"))
         self._resource_version = resource_version or self._resource_version
         self._highest_version = max(self._highest_version, version_number(self._resource_version))
+
+    def _put(self, raw_object: msgspec.Raw, change: Changed[T] | Removed[T]) -> None:
+        """Pass on a change, once the list is there that is read beside the watch."""
+        if self._beside is None:
+            self._emit(change)
+        else:
+            self._beside.put_change(*key_and_version_of(self._source.call, raw_object), change)
 
     def _emit(self, item: WatchItem[T] | BaseException) -> None:
         """Put an item into the queue unless abandoned; wait while the caller is behind."""

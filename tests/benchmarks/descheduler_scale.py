@@ -35,7 +35,7 @@ from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import EvictionBlockedError
 from berth_kube.resources import MIGRATION_PLANS, PODS
-from berth_kube.watching import Changed
+from berth_kube.watch_items import Changed
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import SandboxSettings

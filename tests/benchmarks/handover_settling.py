@@ -43,7 +43,7 @@ from berth_core.objects import Node, Pod
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import NODES, PODS
 from berth_kube.taints import put_taint, remove_taint
-from berth_kube.watching import Changed, Removed
+from berth_kube.watch_items import Changed, Removed
 from berth_operator.reservation.manifests import build_fence
 from berth_operator.settings import PlaceholderSettings
 from berth_sandbox.settings import SandboxSettings

@@ -30,7 +30,7 @@ from berth_core.objects import Node, Pod
 from berth_core.reservations import ConditionType
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS, RESERVATIONS
-from berth_kube.watching import Changed, Listed, Removed
+from berth_kube.watch_items import Changed, Listed, Removed
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, build_reservation, label_owner, make_namespace, reservations

@@ -45,7 +45,7 @@ from berth_core.reservations import Reservation, ReservationPhase
 from berth_kube.client import KubeClient, connect
 from berth_kube.configuration import find_source
 from berth_kube.resources import RESERVATIONS
-from berth_kube.watching import Bookmark, Changed, Listed, Removed
+from berth_kube.watch_items import Bookmark, Changed, Listed, Removed
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.informers import apply_event, apply_handled
 from berth_operator.runtime.app import App

@@ -25,7 +25,7 @@ from berth_kube.leases import Lease
 from berth_kube.resources import LEASES, NAMESPACES, NODES, PODS
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
-from berth_kube.watching import Changed, Listed
+from berth_kube.watch_items import Changed, Listed
 from berth_operator.reservation.manifests import build_placeholder
 from berth_operator.settings import PlaceholderSettings
 from berth_sandbox.bootstrap import NodeShape, build_node

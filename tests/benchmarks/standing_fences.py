@@ -51,7 +51,7 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS
 from berth_kube.taints import put_taint, remove_taint
-from berth_kube.watching import Changed, Removed
+from berth_kube.watch_items import Changed, Removed
 from berth_operator.reservation.manifests import FenceKind
 from berth_sandbox.components import Component
 from berth_sandbox.configuration import SECOND_SCHEDULER_NAME

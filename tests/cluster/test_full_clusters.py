@@ -17,7 +17,7 @@ from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS
-from berth_kube.watching import Changed
+from berth_kube.watch_items import Changed
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import make_namespace, overbooked_nodes
 from placed_pods import PlacedPod, count_ready, place_pods

@@ -10,7 +10,7 @@ import pytest
 from berth_core.errors import BerthError, PermanentError
 from berth_core.objects import Pod
 from berth_kube.informer import Informer, Store
-from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 from builders import pod
 from waiting import eventually
 

@@ -14,7 +14,8 @@ from berth_kube import NO_RETRIES, ClientSettings, KubeClient, connect, transpor
 from berth_kube.errors import UnreachableError
 from berth_kube.resources import NODES, PODS
 from berth_kube.retries import Backoff
-from berth_kube.watching import Changed, Listed, WatchSettings
+from berth_kube.watch_items import Changed, Listed
+from berth_kube.watching import WatchSettings
 from relays import ConnectProxy, Relay
 from scripted_server import ScriptedServer, Stream, event, nobody_listening, page
 from tls_files import TlsFiles

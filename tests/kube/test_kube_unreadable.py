@@ -55,7 +55,7 @@ from berth_kube.resources import (
     VOLUME_ATTACHMENTS,
     Resource,
 )
-from berth_kube.watching import Bookmark, Changed, Listed
+from berth_kube.watch_items import Bookmark, Changed, Listed
 from berth_operator.reservation.act.resync import list_reservations
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.informers import apply_event

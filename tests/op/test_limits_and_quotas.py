@@ -14,7 +14,7 @@ from berth_core.labels import FENCE_LIMITS_ANNOTATION
 from berth_core.objects import ObjectMeta, PodSpec, PodTemplate, PriorityClass, Toleration
 from berth_core.reservations import Reservation, ReservationPhase, ReservationTask, SlotState
 from berth_core.resources import ResourceAmounts
-from berth_kube.watching import Changed, Listed
+from berth_kube.watch_items import Changed, Listed
 from berth_operator.quota.holdings import open_slots
 from berth_operator.quota.limits import (
     LimitSettings,

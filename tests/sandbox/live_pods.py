@@ -9,7 +9,7 @@ from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError
 from berth_kube.resources import PODS
-from berth_kube.watching import Changed, Listed
+from berth_kube.watch_items import Changed, Listed
 from cluster_objects import pod_template
 from waiting import eventually
 

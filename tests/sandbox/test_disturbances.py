@@ -15,7 +15,7 @@ from berth_kube.client import KubeClient, connect
 from berth_kube.errors import UnreachableError
 from berth_kube.listing import Listing
 from berth_kube.resources import CONFIG_MAPS, NAMESPACES, NODES
-from berth_kube.watching import Listed
+from berth_kube.watch_items import Listed
 from berth_sandbox.components import SERVICES, VOLCANO_COMPONENTS, Component
 from berth_sandbox.errors import SandboxError
 from berth_sandbox.sandbox import Sandbox

@@ -13,7 +13,7 @@ from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.errors import ConflictError, GoneError, ServerError, TooManyRequestsError, UnreachableError
 from berth_kube.resources import PODS
 from berth_kube.retries import NO_RETRIES
-from berth_kube.watching import Changed, Listed
+from berth_kube.watch_items import Changed, Listed
 from berth_sandbox.faults import (
     BalancerFaultAt,
     BalancerFaults,

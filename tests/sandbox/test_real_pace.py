@@ -12,7 +12,7 @@ import pytest
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import CSI_NODES, JOBS, NAMESPACES, NODES, PODS
-from berth_kube.watching import Changed, Removed
+from berth_kube.watch_items import Changed, Removed
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import is_gone, make_namespace, pod_template

@@ -33,7 +33,8 @@ from berth_kube.errors import (
 from berth_kube.listing import Listing
 from berth_kube.resources import MIGRATION_PLANS, PODS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES, Resource
 from berth_kube.sightings import Sightings
-from berth_kube.watching import Changed, Listed, Removed, WatchSettings
+from berth_kube.watch_items import Changed, Listed, Removed
+from berth_kube.watching import WatchSettings
 from builders import NOON_TEXT
 from json_patches import apply
 

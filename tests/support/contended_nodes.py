@@ -17,7 +17,7 @@ from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError, InvalidObjectError, NotFoundError
 from berth_kube.resources import ADMISSION_POLICY_BINDINGS, DAEMON_SETS, PODS, PRIORITY_CLASSES
-from berth_kube.watching import Changed, Removed
+from berth_kube.watch_items import Changed, Removed
 from berth_operator.reservation.manifests import (
     FENCE_PRIORITY,
     FenceKind,

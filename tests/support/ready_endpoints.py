@@ -9,7 +9,7 @@ from typing import Any, Final
 from berth_core.objects import ApiStruct, ObjectMeta
 from berth_kube.client import KubeClient
 from berth_kube.resources import Resource
-from berth_kube.watching import Changed, Listed
+from berth_kube.watch_items import Changed, Listed
 
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 

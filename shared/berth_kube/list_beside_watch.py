@@ -1,0 +1,71 @@
+"""A list that is read while a watch brings the changes.
+
+A list shows a collection as it was when its first page was read. Where reading it takes longer than the API server
+keeps events, no watch can go on from it, however often it is read again. client-go's reflector relies on lists by
+streaming there (KEP-3157); here the watch is opened first, from the version of the moment, and what it brings waits for
+the list.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final, Generic
+
+from berth_kube.listing import LooseListing, ObjectKey, T, version_number
+from berth_kube.watch_items import Changed, Listed, Removed, WatchItem
+
+_NEVER: Final = -1
+
+
+class ListBesideWatch(Generic[T]):
+    """Passes on a list and then the changes that it does not have; thread-safe.
+
+    Of an object that changes often only the last change waits, so the memory that they take is bounded by the objects.
+    """
+
+    def __init__(self, emit: Callable[[WatchItem[T]], object]) -> None:
+        self._emit = emit
+        self._lock = threading.Lock()
+        self._waiting: dict[ObjectKey, tuple[int, Changed[T] | Removed[T]]] = {}
+        self._is_closed = False
+        self._list_version = _NEVER
+        self._newer_versions: dict[ObjectKey, int] = {}
+
+    @property
+    def is_listed(self) -> bool:
+        return self._list_version != _NEVER
+
+    def put_change(self, key: ObjectKey, version: int, item: Changed[T] | Removed[T]) -> None:
+        """Pass on a change, or keep it until the list is there."""
+        with self._lock:
+            if self.is_listed:
+                self._pass_on(key, version, item)
+            else:
+                self._waiting.pop(key, None)  # the last changes stand last
+                self._waiting[key] = version, item
+
+    def put_list(self, loose: LooseListing[T], *, restored: bool = False) -> None:
+        """Pass on the list, and what has changed since."""
+        listing = loose.listing
+        with self._lock:
+            if self._is_closed:
+                return
+            self._emit(Listed(listing.items, listing.resource_version, listing.began, restored))
+            self._list_version = version_number(listing.resource_version)
+            self._newer_versions = dict(loose.newer_versions)
+            waiting, self._waiting = self._waiting, {}
+            for key, (version, item) in waiting.items():
+                self._pass_on(key, version, item)
+
+    def close(self) -> None:
+        """Drop the list if it is still read."""
+        with self._lock:
+            self._is_closed = True
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def _pass_on(self, key: ObjectKey, version: int, item: Changed[T] | Removed[T]) -> None:
+        if not version or version > max(self._list_version, self._newer_versions.get(key, _NEVER)):
+            self._newer_versions.pop(key, None)
+            self._emit(item)

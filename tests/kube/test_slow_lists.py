@@ -1,0 +1,251 @@
+"""A list that takes longer than the API server keeps its events: the watch is opened before it."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from berth_core.objects import Pod
+from berth_kube import Changed, KubeClient, Listed, Removed, WatchedLists
+from berth_kube.resources import PODS
+from scripted_server import Answer, Reset, ScriptedServer, Stream, answer, event, page, refusal
+from waiting import eventually
+
+pytestmark = pytest.mark.timeout(300)
+
+PATH = "/api/v1/pods"
+TOO_OLD = refusal(410, "Expired", "too old resource version")
+SECONDS = 120
+
+
+def pod(name: str, version: int) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return {"metadata": metadata}
+
+
+def expired(continue_token: str) -> Answer:
+    """Return the refusal of a token, with one for the rest as it is now."""
+    status = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}
+    return answer({**status, "metadata": {"continue": continue_token}}, 410)
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A reply that waits for a moment of the test."""
+
+    moment: threading.Event
+    then: Any
+
+    def send(self, handler: Any) -> bool:  # noqa: ANN401 - the server's own handler
+        self.moment.wait(SECONDS)
+        return bool(self.then.send(handler))
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A stream in two parts, the second at a moment of the test."""
+
+    first: tuple[bytes, ...]
+    moment: threading.Event
+    second: tuple[bytes, ...]
+    sent: threading.Event = field(default_factory=threading.Event)
+
+    def send(self, handler: Any) -> bool:  # noqa: ANN401 - the server's own handler
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for lines in (self.first, self.second):
+            for line in lines:
+                handler.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+            self.sent.set()
+            self.moment.wait(SECONDS)
+        handler.script.stopping.wait(SECONDS)
+        return False
+
+
+class Picture:
+    """What is there, by the events of a watch."""
+
+    def __init__(self) -> None:
+        self.lists: list[Listed[Pod]] = []
+        self.pods: dict[str, str] = {}
+        self.steps: list[str] = []
+
+    def apply(self, item: object) -> None:
+        match item:
+            case Listed(items=items):
+                self.lists.append(item)
+                self.pods = {one.metadata.name: one.metadata.resource_version for one in items}
+                self.steps.append("listed " + " ".join(self.pods))
+            case Changed(item=Pod(metadata=metadata)):
+                self.pods[metadata.name] = metadata.resource_version
+                self.steps.append(f"{metadata.name} {metadata.resource_version}")
+            case Removed(item=Pod(metadata=metadata)):
+                self.pods.pop(metadata.name, None)
+                self.steps.append(f"without {metadata.name}")
+
+
+@contextmanager
+def watched(client: KubeClient) -> Iterator[Picture]:
+    picture, stop = Picture(), threading.Event()
+
+    def read() -> None:
+        for item in client.watch(PODS, type=Pod, stop=stop):
+            picture.apply(item)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield picture
+    finally:
+        stop.set()
+        reader.join(SECONDS)
+        assert not reader.is_alive()
+
+
+def watch_versions(server: ScriptedServer) -> list[str]:
+    return [seen.query["resourceVersion"] for seen in server.requests("WATCH", PATH)]
+
+
+def test_changes_while_a_slow_list_is_read_are_neither_lost_nor_undone(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    read, later = threading.Event(), threading.Event()
+    changes = Then(
+        (
+            event("ADDED", pod("older", 22)),  # older than the list, which has it in a later version
+            event("DELETED", pod("gone", 23)),  # older than the list, which is without it
+            event("MODIFIED", pod("a", 31)),
+            event("ADDED", pod("new", 32)),
+            event("MODIFIED", pod("a", 33)),
+            event("DELETED", pod("b", 34)),
+        ),
+        later,
+        (event("MODIFIED", pod("new", 40)),),
+    )
+    slow = Once(read, page(pod("a", 5), pod("b", 6), pod("older", 24), resource_version="30"))
+    server.on("GET", PATH, page(pod("a", 5), resource_version="10"), page(pod("a", 5), resource_version="20"), slow)
+    server.on("WATCH", PATH, TOO_OLD, changes)
+    with watched(client) as picture:
+        assert changes.sent.wait(SECONDS)
+        eventually("the list is requested", lambda: len(server.requests("GET", PATH)) == 3, seconds=SECONDS)
+        assert picture.steps == ["listed a"], "nothing is said of the changes before the list is there"
+        read.set()
+        eventually("the change after it is there", lambda: picture.pods.get("new") == "32", seconds=SECONDS)
+        later.set()
+        eventually("the later change is there", lambda: picture.pods.get("new") == "40", seconds=SECONDS)
+        assert picture.pods == {"a": "33", "older": "24", "new": "40"}
+        assert not picture.lists[-1].restored
+    assert watch_versions(server) == ["10", "20"], "the watch was open before the list"
+    assert [seen.query.get("limit") for seen in server.requests("GET", PATH)] == ["500", "1", "500"]
+
+
+def test_a_list_whose_pages_expire_goes_on_with_the_rest_as_it_is_by_then(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    """One piece would be cut off after the API server's `--request-timeout`."""
+    later = threading.Event()
+    changes = Then(
+        (),
+        later,
+        (
+            event("MODIFIED", pod("b", 35)),  # older than its page
+            event("MODIFIED", pod("a", 36)),
+            event("DELETED", pod("c", 37)),
+            event("MODIFIED", pod("b", 45)),
+        ),
+    )
+    server.on(
+        "GET",
+        PATH,
+        page(resource_version="10"),
+        page(resource_version="20"),
+        page(pod("a", 5), resource_version="30", continue_token="next"),
+        expired("the rest"),
+        page(pod("b", 38), pod("d", 7), resource_version="40"),
+    )
+    server.on("WATCH", PATH, TOO_OLD, changes)
+    with watched(client) as picture:
+        eventually("the list is there", lambda: picture.pods, seconds=SECONDS)
+        assert picture.pods == {"a": "5", "b": "38", "d": "7"}
+        later.set()
+        eventually("the last change is there", lambda: picture.pods.get("b") == "45", seconds=SECONDS)
+        assert picture.pods == {"a": "36", "b": "45", "d": "7"}
+        assert "b 35" not in picture.steps, "it never went back"
+    assert server.requests("GET", PATH)[-1].query["continue"] == "the rest"
+
+
+def test_a_slow_list_is_read_again_after_a_fault_while_its_watch_goes_on(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    lists = [Reset()] * 12  # more than a call repeats by itself
+    server.on("GET", PATH, page(), page(resource_version="20"), *lists, page(pod("a", 25), resource_version="30"))
+    server.on("WATCH", PATH, TOO_OLD, Stream([event("MODIFIED", pod("a", 31))], "well"), Stream())
+    with watched(client) as picture:
+        eventually("all is there", lambda: picture.pods == {"a": "31"}, seconds=SECONDS)
+    assert watch_versions(server)[:3] == ["10", "20", "31"]
+
+
+def test_a_watch_that_expires_beside_its_list_begins_anew(client: KubeClient, server: ScriptedServer) -> None:
+    never = threading.Event()
+    late = Once(never, page(pod("of-the-first", 25), resource_version="28"))
+    server.on(
+        "GET",
+        PATH,
+        page(),
+        page(resource_version="20"),
+        late,
+        page(resource_version="40"),
+        page(pod("a", 41), resource_version="42"),
+    )
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    listed = threading.Event()
+    server.on("WATCH", PATH, TOO_OLD, Once(listed, Stream([event("ERROR", gone)])), Stream())
+    with watched(client) as picture:
+        eventually("the first list is requested", lambda: len(server.requests("GET", PATH)) == 3, seconds=SECONDS)
+        listed.set()
+        eventually("the second list is there", lambda: picture.pods == {"a": "41"}, seconds=SECONDS)
+        never.set()
+        eventually("its thread has ended", lambda: not _readers(), seconds=SECONDS)
+        assert picture.pods == {"a": "41"}, "the first list is dropped"
+
+
+def _readers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("list pods")]
+
+
+def test_a_quick_list_that_expires_later_is_not_read_beside_a_watch(client: KubeClient, server: ScriptedServer) -> None:
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    server.on("GET", PATH, page(), page(pod("a", 20), resource_version="20"))
+    server.on("WATCH", PATH, Stream([event("ADDED", pod("b", 11)), event("ERROR", gone)]), Stream())
+    with watched(client) as picture:
+        eventually("it is listed again", lambda: picture.pods == {"a": "20"}, seconds=SECONDS)
+    assert [seen.query["limit"] for seen in server.requests("GET", PATH)] == ["500", "500"]
+
+
+# --- what is kept for a plan ------------------------------------------------------------------------------------------
+
+
+def names(lists: WatchedLists) -> Mapping[str, str]:
+    return {one.metadata.name: one.metadata.resource_version for one in lists.list(PODS, type=Pod).items}
+
+
+def test_a_kind_whose_list_is_slow_is_watched_before_it_is_listed_again(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    read = threading.Event()
+    changes = Then((event("MODIFIED", pod("a", 25)), event("MODIFIED", pod("b", 31))), threading.Event(), ())
+    slow = Once(read, page(pod("a", 26), pod("b", 2), resource_version="30"))
+    server.on("GET", PATH, page(pod("a", 1), resource_version="10"), page(resource_version="20"), slow)
+    server.on("WATCH", PATH, TOO_OLD, changes)
+    lists = WatchedLists(client)
+    assert names(lists) == {"a": "1"}
+    releaser = threading.Thread(target=lambda: changes.sent.wait(SECONDS) and read.set())
+    releaser.start()
+    eventually("the change is there", lambda: names(lists) == {"a": "26", "b": "31"}, seconds=SECONDS)
+    assert len(server.requests("GET", PATH)) == 3, "from then on it is watched"
+    releaser.join(SECONDS)
+    lists.close()
