@@ -29,15 +29,17 @@ from berth_descheduler.framework.rules import Rule
 from berth_descheduler.outcome import NotBegun
 from berth_descheduler.planner import Plan
 from berth_descheduler.planner.goal import Goal
+from berth_descheduler.planner.rooms import GuaranteedRoom, RoomOwners
 from berth_descheduler.settings import CycleSettings
 
 if TYPE_CHECKING:  # a plan is made without an API server and without the sandbox
-    from rich.console import Console
+    from prometheus_client import CollectorRegistry
+    from rich.console import Console, RenderableType
 
     from berth_core import MoveMethod
     from berth_descheduler.picture import Picture
-    from berth_kube import KubeClient
-    from berth_sandbox.invariants import ClusterState, Violation
+    from berth_kube import Access, KubeClient
+    from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -194,6 +196,62 @@ class PlanTrial:
         return try_plan
 
 
+class MeasuredSection(Protocol):
+    """What `berth fragmentation` adds of a capability."""
+
+    def render(self) -> RenderableType:
+        """Return it for people."""
+        ...
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return further fields of the document."""
+        ...
+
+
+OPERATOR_LOG: Final = "kubectl -n {own} logs -l app.kubernetes.io/component=operator --tail=100"
+"""The command that shows it, in an `Advice`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to say of one invariant.
+
+    `command` has places for `{own}`, `{kind}`, `{namespace}` and `{name}`, and for the `{last}` word of the detail.
+    """
+
+    what: str
+    why: str
+    to_do: str
+    command: str
+    rights: tuple[Access, ...] = ()
+    """What further has to be readable for the finding to be true, and shown."""
+
+    def command_for(self, violation: Violation, own_namespace: str) -> str:
+        """Return the command with the names of what was found."""
+        filled, last_word = self.command, violation.detail.rpartition(" ")[2]
+        places = {"own": own_namespace, "namespace": violation.namespace, "name": violation.name, "last": last_word}
+        places["kind"] = violation.kind
+        for placeholder, value in places.items():
+            filled = filled.replace(f"{{{placeholder}}}", value)
+        return filled
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySection:
+    """A section of `berth fragmentation` that a capability brings."""
+
+    help: str
+    """A sentence for the help of the command."""
+
+    source: str
+    """Where the class that measures a snapshot is, as `module:attribute`: below the capability's folder `cli`."""
+
+    def measure(self, snapshot: Snapshot) -> MeasuredSection:
+        module, _, attribute = self.source.partition(":")
+        measured: MeasuredSection = getattr(import_module(module), attribute)(snapshot)
+        return measured
+
+
 class Capability:
     """An optional part of the descheduler, by default one that does nothing but offer its plugin, if it has one."""
 
@@ -215,6 +273,7 @@ class Capability:
     commands: ClassVar[tuple[CapabilityCommand, ...]] = ()
 
     plan_trials: ClassVar[tuple[PlanTrial, ...]] = ()
+    capacity_sections: ClassVar[tuple[CapacitySection, ...]] = ()
 
     paths: ClassVar[str] = ""
     """Where its paths of the HTTP interface are (`api.capability_paths.CapabilityPaths`), as `module:attribute`.
@@ -245,6 +304,18 @@ class Capability:
         """Return why a pod may not be evicted without a place, "" if it may; None if that is not for it to say."""
         return None
 
+    def room_of_guarantee(
+        self,
+        snapshot: Snapshot,  # noqa: ARG002 - overridden where it matters
+        name: str,  # noqa: ARG002
+        owners: RoomOwners | None,  # noqa: ARG002
+    ) -> GuaranteedRoom | None:
+        """Return what is left of a guarantee, for `MakeRoom` with its name; None if guarantees are not its subject.
+
+        Raises `InputError` for a name that is not known, or has no guarantee.
+        """
+        return None
+
     def own_policies(
         self,
         client: KubeClient,  # noqa: ARG002 - overridden where it matters
@@ -257,6 +328,10 @@ class Capability:
         """Return what it does beside the runs of policies while the service leads."""
         return None
 
+    def capacity_gauges(self, registry: CollectorRegistry) -> Callable[[Snapshot], None] | None:  # noqa: ARG002 - overridden where it matters
+        """Return what shows in its own metrics what the service has just read of nodes and pods."""
+        return None
+
     def findings(
         self,
         client: KubeClient,  # noqa: ARG002 - overridden where it matters
@@ -265,3 +340,7 @@ class Capability:
     ) -> Iterator[Violation]:
         """Yield what keeps it from what it promises, for `berth doctor`."""
         yield from ()
+
+    def advice(self) -> Mapping[Invariant, Advice]:
+        """Return what `berth doctor` says of each of its findings."""
+        return {}

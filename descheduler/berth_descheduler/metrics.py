@@ -19,6 +19,7 @@ from berth_core import (
     MoveReason,
     MoveState,
     MoveStatus,
+    Snapshot,
     read_timestamp,
 )
 from berth_descheduler import telemetry
@@ -29,11 +30,10 @@ from berth_descheduler.planner import (
     CapacityShape,
     Fragmentation,
     Plan,
-    QueueCapacity,
-    measure_queues,
     report_capacity,
 )
 from berth_descheduler.planner.weights import MICRO, NodeWeights
+from berth_descheduler.registry import EVERY_CAPABILITY
 
 CYCLES: Final = "berth_cycles_total"
 CYCLE_FAILURES: Final = "berth_cycle_failures_total"
@@ -48,7 +48,6 @@ LARGEST_FREE: Final = "berth_largest_free_amount"
 STRANDED: Final = "berth_stranded_ratio"
 SHAPE_ROOM: Final = "berth_shape_room"
 FRAGMENTED: Final = "berth_fragmented_ratio"
-QUEUE_GUARANTEE: Final = "berth_queue_guarantee_amount"
 CAPACITY_SECONDS: Final = "berth_capacity_seconds"
 PLAN_SECONDS: Final = "berth_plan_seconds"
 LANDED_RATIO: Final = "berth_landed_on_target_ratio"
@@ -92,12 +91,8 @@ class CapacityMetrics:
             ["resource"],
             registry=registry,
         )
-        self._guarantees = Gauge(
-            QUEUE_GUARANTEE,
-            "What a queue is guaranteed, holds and has left, and what of that its pods could use, or have room for.",
-            ["source", "queue", "resource", "part"],
-            registry=registry,
-        )
+        of_capabilities = (capability.capacity_gauges(registry) for capability in EVERY_CAPABILITY)
+        self._show_snapshots = tuple(show for show in of_capabilities if show is not None)
         self._seconds = Gauge(CAPACITY_SECONDS, "How long it took to measure all this.", registry=registry)
         self._shapes: set[tuple[str, str]] = set()
 
@@ -128,21 +123,10 @@ class CapacityMetrics:
         self._shapes = shown_series
         self._seconds.set(seconds)
 
-    def show_queues(self, queues: Sequence[QueueCapacity]) -> None:
-        """Show what of the guarantees of queues is placeable; drops queues without one."""
-        self._guarantees.clear()
-        for capacity in queues:
-            amounts_by_part = {
-                "guaranteed": capacity.queue.guarantee,
-                "held": capacity.held,
-                "left": capacity.left,
-                "usable": capacity.usable,
-                "placeable": capacity.placeable,
-            }
-            for part, amounts in amounts_by_part.items():
-                labels = {"source": capacity.queue.source.value, "queue": capacity.queue.name, "part": part}
-                for resource_name in capacity.queue.guarantee:
-                    self._guarantees.labels(**labels, resource=resource_name).set(amounts.get(resource_name))
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show what capabilities measure of a snapshot."""
+        for show in self._show_snapshots:
+            show(snapshot)
 
     def show_nodes(self, found: Fragmentation) -> None:
         """Show how pods are spread over the nodes, without shapes."""
@@ -316,7 +300,7 @@ class CapacityMeter:
         begun_at = self._clock.monotonic()
         read = self._picture.capacity()
         report = report_capacity(read, self._settings.shapes, sizes_of_nodes=True)
-        self._metrics.show_queues(measure_queues(read))
+        self._metrics.show_snapshot(read)
         self._metrics.show(report, self._clock.monotonic() - begun_at)
         self._keep(report, self._clock.now())
 

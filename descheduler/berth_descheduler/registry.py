@@ -5,17 +5,19 @@ Nothing else of the kernel imports one.
 
 from typing import Any, Final
 
-from berth_core import Objective
+from berth_core import Objective, Snapshot
 from berth_descheduler.capabilities.demo.capability import DemoCapability
 from berth_descheduler.capabilities.drain.capability import DrainCapability
 from berth_descheduler.capabilities.hot_nodes.capability import HotNodesCapability
 from berth_descheduler.capabilities.lent_nodes.capability import LentNodesCapability
+from berth_descheduler.capabilities.queues.capability import QueuesCapability
 from berth_descheduler.capabilities.rehearsal.capability import RehearsalCapability
 from berth_descheduler.capabilities.sandbox.capability import SandboxCapability
 from berth_descheduler.capabilities.starving_jobs.capability import StarvingJobsCapability
 from berth_descheduler.capabilities.windows.capability import WindowsCapability
 from berth_descheduler.capability import Capability, EvictedPod, OnDemand
 from berth_descheduler.planner.goal import Goal
+from berth_descheduler.planner.rooms import GuaranteedRoom, RoomOwners
 
 CAPABILITIES: Final[tuple[type[Capability], ...]] = (
     StarvingJobsCapability,
@@ -26,6 +28,7 @@ CAPABILITIES: Final[tuple[type[Capability], ...]] = (
     DemoCapability,
     RehearsalCapability,
     SandboxCapability,
+    QueuesCapability,
 )
 
 EVERY_CAPABILITY: Final = tuple(capability() for capability in CAPABILITIES)
@@ -54,3 +57,12 @@ def why_not_evicted(evicted: EvictedPod) -> str:
     """Return why a pod may not be evicted without a place, "" if a capability lets it go."""
     answers = [reason for capability in EVERY_CAPABILITY if (reason := capability.why_not_evicted(evicted)) is not None]
     return "" if "" in answers else next(iter(answers), "nothing lets it go without a place")
+
+
+def room_of_guarantee(snapshot: Snapshot, name: str, owners: RoomOwners | None) -> GuaranteedRoom | None:
+    """Return what is left of the guarantee of a name, None where no capability knows guarantees.
+
+    Raises `InputError` for a name that is not known, or has no guarantee.
+    """
+    answers = (capability.room_of_guarantee(snapshot, name, owners) for capability in EVERY_CAPABILITY)
+    return next((room for room in answers if room is not None), None)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
+_DECIMALS: Final = 4
+
 
 def count(number: int, noun: str) -> str:
     """Return a number with a noun, which takes an s unless the number is one."""
@@ -23,6 +25,11 @@ def first_few(names: Sequence[str], limit: int) -> str:
 
 def percent(share: Fraction) -> str:
     return f"{float(100 * share):.1f} %"
+
+
+def rounded(share: Fraction) -> float:
+    """Return a ratio with as many decimals as documents have."""
+    return float(round(share, _DECIMALS))
 
 
 # Control characters could move the terminal's cursor or change its colours: they become visible signs.

@@ -8,7 +8,7 @@ from berth_core import (
     QueueCondition,
     QueueSource,
 )
-from berth_descheduler.planner import measure_queues
+from berth_descheduler.capabilities.queues.guarantees import measure_queues
 from berth_descheduler.snapshots import read_capacity
 from berth_kube.client import connect
 from berth_kube.resources import PODS, QUEUES

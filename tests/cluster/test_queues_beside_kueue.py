@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from berth_core import QueueCondition
-from berth_descheduler.planner import measure_queues
+from berth_descheduler.capabilities.queues.guarantees import measure_queues
 from berth_descheduler.snapshots import read_capacity
 from berth_kube import CRDS, KUEUE_LOCAL_QUEUES, NotFoundError
 from berth_kube.client import connect

@@ -18,8 +18,8 @@ from berth_core.objects import Pod
 from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.reservations import ReservationPhase, ReservationReason, SlotState
 from berth_core.revocable_zones import RevocableZone
+from berth_descheduler.capabilities.queues.guarantees import measure_queues
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.queue_guarantees import measure_queues
 from berth_descheduler.snapshots import read_capacity, read_live_snapshot
 from berth_kube.client import KubeClient
 from berth_kube.resources import (

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from berth_core.errors import InputError
 from berth_core.migration_plans import MoveMethod, MoveReason, MoveState, MoveStatus, PlanPhase
-from berth_core.queues import QueueSource
 from berth_core.snapshot import Snapshot
 from berth_descheduler.metrics import (
     CAPACITY_SECONDS,
@@ -21,7 +20,6 @@ from berth_descheduler.metrics import (
     MOVES,
     NODES,
     PLAN_SECONDS,
-    QUEUE_GUARANTEE,
     SHAPE_ROOM,
     STRANDED,
     UTILISATION,
@@ -33,11 +31,10 @@ from berth_descheduler.metrics import (
 from berth_descheduler.options.policy import capacity_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.picture import Picture
-from berth_descheduler.planner.queue_guarantees import measure_queues
 from berth_descheduler.planner.stranded_capacity import CapacityShape, read_shape, report_capacity
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
-from builders import FakeClock, gated_queue, node, pod, queue
+from builders import FakeClock, node, pod
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 from waiting import eventually
 
@@ -92,46 +89,6 @@ def test_a_shape_that_is_not_looked_at_any_more_is_shown_no_more() -> None:
 
     assert shapes_of(registry, SHAPE_ROOM) == {"cpu=2,memory=1Gi", "memory=1Gi"}
     assert shapes_of(registry, STRANDED) == {"cpu=2,memory=1Gi", "memory=1Gi"}
-
-
-def test_the_parts_of_a_guarantee_are_shown_until_the_queue_has_none() -> None:
-    registry = CollectorRegistry()
-    made = measured(registry)
-    waits = pod("waits", cpu="8", annotations={"scheduling.volcano.sh/queue-name": "ml"})
-    snapshot = Snapshot(
-        nodes=SNAPSHOT.nodes, pods=(*SNAPSHOT.pods, waits), queue_objects=(queue(guarantee={"cpu": 24}),)
-    )
-
-    made.show_queues(measure_queues(snapshot))
-
-    def part(name: str) -> float | None:
-        labels = {"source": "Volcano", "queue": "ml", "resource": "cpu", "part": name}
-        return registry.get_sample_value(QUEUE_GUARANTEE, labels)
-
-    assert {name: part(name) for name in ("guaranteed", "left", "usable", "placeable")} == {
-        "guaranteed": 24_000,
-        "left": 24_000,
-        "usable": 24_000,
-        "placeable": 16_000,
-    }
-
-    made.show_queues(())
-    assert part("left") is None
-
-
-def test_queues_of_one_name_in_both_kinds_are_shown_apart() -> None:
-    registry = CollectorRegistry()
-    several = Snapshot(
-        nodes=SNAPSHOT.nodes,
-        queue_objects=(queue(guarantee={"cpu": 24}),),
-        gated_queues=(gated_queue(guarantee={"cpu": 16}),),
-    )
-
-    measured(registry).show_queues(measure_queues(several))
-
-    labels = {"queue": "ml", "resource": "cpu", "part": "guaranteed"}
-    found = {one: registry.get_sample_value(QUEUE_GUARANTEE, {"source": one, **labels}) for one in QueueSource}
-    assert found == {QueueSource.VOLCANO: 24_000, QueueSource.BERTH: 16_000}
 
 
 # --- the meter --------------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.snapshot import Snapshot
+from berth_descheduler.goals.make_room.request import RoomRequest
 from berth_descheduler.planner import Plan, RoomMade, plan
-from berth_descheduler.planner.rooms import MOST_ROOMS, RoomOwners, RoomRequest, WaitingPod, planned_rooms
+from berth_descheduler.planner.rooms import MOST_ROOMS, RoomOwners, WaitingPod, planned_rooms
 from builders import namespace, node, owner, pod
 from planner.clusters import making_room
 

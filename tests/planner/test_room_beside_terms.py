@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from berth_core.objects import Affinity, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.goals.make_room.request import RoomRequest
 from berth_descheduler.goals.make_room.strategy import MakeRoom
 from berth_descheduler.planner import Plan, PlannerSettings, plan
-from berth_descheduler.planner.pending_pods import RoomRequest
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State

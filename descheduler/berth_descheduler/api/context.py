@@ -9,7 +9,7 @@ from http import HTTPStatus
 import msgspec
 from fastapi import Request, Response
 
-from berth_core import Clock, SnapshotKind
+from berth_core import Clock
 from berth_descheduler.api.authentication import Authority
 from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.api.concurrency import Workers
@@ -23,8 +23,6 @@ from berth_descheduler.api.request_limits import Ticket
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.api.trouble_watch import TroubleWatch
 from berth_kube import (
-    QUEUES,
-    VOLCANO_QUEUES,
     Access,
     KubeClient,
     NotFoundError,
@@ -87,21 +85,6 @@ class ApiContext:
                     raise
                 missing.add(access)
         return frozenset(missing)
-
-    async def hidden_queues(self, request: Request) -> frozenset[SnapshotKind]:
-        """Return the kinds of queues that the caller may not list; raises `ProblemError` if it may list none."""
-        problems_by_kind: dict[SnapshotKind, ProblemError] = {}
-        kinds = {SnapshotKind.VOLCANO_QUEUES: VOLCANO_QUEUES, SnapshotKind.QUEUES: QUEUES}
-        for kind, resource in kinds.items():
-            try:
-                await self.admit(request, Access("list", resource))
-            except ProblemError as error:
-                if error.kind is not ProblemKind.FORBIDDEN:
-                    raise
-                problems_by_kind[kind] = error
-        if len(problems_by_kind) == len(kinds):
-            raise problems_by_kind[SnapshotKind.VOLCANO_QUEUES]
-        return frozenset(problems_by_kind)
 
 
 @contextmanager

@@ -27,7 +27,6 @@ _OF_PATHS: Final[dict[tuple[str, str], tuple[str, Resource]]] = {
     ("GET", "/v1/fragmentation"): ("list", NODES),
     ("GET", "/v1/fragmentation/history"): ("list", NODES),
     ("GET", "/v1/nodes"): ("list", NODES),
-    ("GET", "/v1/queues"): ("list", NODES),
     ("GET", "/v1/reservations"): ("list", RESERVATIONS),
     ("GET", "/v1/calendar"): ("list", RESERVATION_WINDOWS),
     ("GET", "/v1/findings"): ("list", NODES),

@@ -1,10 +1,10 @@
-"""Blocking reads of plans, policies, queues and fragmentation."""
+"""Blocking reads of plans, policies and fragmentation."""
 
 import asyncio
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from berth_core import (
     Clock,
@@ -14,13 +14,12 @@ from berth_core import (
     Reservation,
     ReservationWindow,
     Snapshot,
-    SnapshotKind,
 )
 from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.api.ttl_cache import TtlCache
 from berth_descheduler.picture import Picture
-from berth_descheduler.planner import CapacityShape, QueueCapacity, measure_queues, report_capacity
+from berth_descheduler.planner import CapacityShape, report_capacity
 from berth_descheduler.report import (
     Calendar,
     Capacity,
@@ -30,12 +29,10 @@ from berth_descheduler.report import (
     PlanHead,
     PlanList,
     PolicyList,
-    QueueList,
     describe_calendar,
     describe_capacity,
     describe_held_capacity,
     describe_nodes,
-    describe_queues,
     describe_stored_plan,
     list_plan,
     list_policies,
@@ -48,6 +45,8 @@ from berth_kube import (
     KubeClient,
     NotFoundError,
 )
+
+T = TypeVar("T")
 
 _PLANS_PER_PAGE: Final = 20
 """A plan may take a megabyte, of which a list keeps little."""
@@ -115,20 +114,6 @@ def describe_fragmentation(measured: Measurement, shapes: tuple[CapacityShape, .
     return describe_capacity(report_capacity(measured.snapshot, shapes), measured.at)
 
 
-@dataclass(frozen=True)
-class MeasuredQueues:
-    """The guarantees of queues as they were measured at one time."""
-
-    queues: tuple[QueueCapacity, ...]
-    unread: frozenset[SnapshotKind]
-    at: datetime
-
-
-def measure_guarantees(measured: Measurement) -> MeasuredQueues:
-    snapshot = measured.snapshot
-    return MeasuredQueues(measure_queues(snapshot), frozenset(snapshot.unread), measured.at)
-
-
 _ANSWERS: Final = 64
 
 
@@ -142,23 +127,21 @@ class FragmentationQueries:
         self._own_namespace = settings.namespace
         self._workers = Workers(1, settings.times.request_seconds)
         self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
-        self._queues: TtlCache[str, MeasuredQueues] = TtlCache(clock, 1)
         self._calendar: TtlCache[str, Calendar] = TtlCache(clock, 1)
         self._calendar_workers = Workers(1, settings.times.request_seconds)
-        self._counted: TtlCache[tuple[str, ...], Capacity] = TtlCache(clock, _ANSWERS)
+        self._derived: TtlCache[tuple[str, ...], Any] = TtlCache(clock, _ANSWERS)
 
     async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
-        key = tuple(shape.name for shape in shapes)
-        return await self._counted.answer(key, lambda: self._count(shapes), lambda _: self._seconds)
+        key = ("fragmentation", *(shape.name for shape in shapes))
+        return await self.derive(key, lambda measured: describe_fragmentation(measured, shapes))
 
     async def nodes(self) -> NodeList:
-        measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
-        return await self._workers.run(lambda: describe_nodes(measured.snapshot, measured.at))
+        return await self._work_out(lambda measured: describe_nodes(measured.snapshot, measured.at))
 
-    async def queues(self, hidden: AbstractSet[SnapshotKind]) -> QueueList:
-        """Return the guarantees of the queues of kinds that are not hidden from the caller."""
-        measured = await self._queues.answer("", self._measure_queues, lambda _: self._seconds)
-        return describe_queues(measured.queues, measured.unread | hidden, measured.at)
+    async def derive(self, key: tuple[str, ...], work_out: Callable[[Measurement], T]) -> T:
+        """Return what is worked out of the latest measurement; it is kept under the key for as long as that."""
+        derived: T = await self._derived.answer(key, lambda: self._work_out(work_out), lambda _: self._seconds)
+        return derived
 
     async def calendar(self) -> Calendar:
         """Return what windows do; some come every minute, so it is not worked out for each reader."""
@@ -167,13 +150,9 @@ class FragmentationQueries:
     async def _read_calendar(self) -> Calendar:
         return await self._calendar_workers.run(lambda: read_calendar(self._client, self._clock.now()))
 
-    async def _measure_queues(self) -> MeasuredQueues:
+    async def _work_out(self, work_out: Callable[[Measurement], T]) -> T:
         measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
-        return await self._workers.run(lambda: measure_guarantees(measured))
-
-    async def _count(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
-        measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
-        return await self._workers.run(lambda: describe_fragmentation(measured, shapes))
+        return await self._workers.run(lambda: work_out(measured))
 
     async def _measure(self) -> Measurement:
         measurement = await self._workers.run(lambda: measure(self._client, self._clock, self._own_namespace))

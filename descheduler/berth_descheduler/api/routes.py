@@ -55,7 +55,6 @@ from berth_descheduler.report import (
     PlanDocument,
     PlanList,
     PolicyList,
-    QueueList,
     list_plan,
 )
 from berth_kube import (
@@ -346,21 +345,6 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         missing = await api.missing_rights(request, wanted) | watched.refused
         namespace = api.settings.namespace
         return answer_with(describe_findings(watched.may_pass_by_violation, missing, namespace, watched.at))
-
-    @router.get(
-        "/queues",
-        summary="Say how much of the guarantees of queues is placeable",
-        description="Needs the rights to list nodes, pods, and queues of Volcano or of Berth; those of the other kind "
-        "are left out otherwise. Lists the queues with a guarantee, what is left of it, and what of that pods of the "
-        "queue's own shapes could use now. An answer may be a few seconds old.",
-        tags=["cluster"],
-        **answers(QueueList, "The queues.", missing=False),
-    )
-    async def list_queues(request: Request) -> Response:
-        refuse_unknown(dict(request.query_params), set())
-        await api.admit(request, Access("list", NODES), Access("list", PODS))
-        hidden_kinds = await api.hidden_queues(request)
-        return answer_with(await api.capacity.queues(hidden_kinds))
 
     @router.get(
         "/policies",

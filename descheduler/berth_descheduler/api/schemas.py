@@ -19,7 +19,6 @@ from berth_descheduler.report import (
     PlanMove,
     PlanRoom,
     PolicyList,
-    QueueList,
     describe_rooms,
 )
 
@@ -126,7 +125,6 @@ DOCUMENTS: Final = (
     Capacity,
     CapacityPoints,
     NodeList,
-    QueueList,
     HeldCapacityList,
     Calendar,
     FindingList,

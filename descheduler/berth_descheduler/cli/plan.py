@@ -59,7 +59,6 @@ from berth_descheduler.planner import (
     Plan,
     PlannerSettings,
     explain_kept_pods,
-    measure_queues,
     plan,
     plan_surges,
     read_shape,
@@ -77,7 +76,7 @@ from berth_descheduler.report import (
     Scroll,
     Terminal,
     TopView,
-    describe_capacity_and_queues,
+    describe_capacity,
     describe_plan,
     describe_view,
     missing_in_words,
@@ -88,7 +87,6 @@ from berth_descheduler.report import (
     refuse_second_prices,
     render_capacity,
     render_frame,
-    render_queues,
     report_option,
     view_cluster,
     working,
@@ -311,7 +309,19 @@ def _plan_once(given: PlanInput, source: PlanSource | None, deadline: Deadline) 
 # `berth fragmentation`: how many of a shape still fit, and what is stranded and why.
 
 
-@click.command("fragmentation", cls=OwnCommand)
+_SECTIONS: Final = tuple(section for capability in EVERY_CAPABILITY for section in capability.capacity_sections)
+_FRAGMENTATION_HELP: Final = """
+Show how many pods of a shape still fit, and how much of what is free is of no use to them, and why.
+
+What is free is stranded for a shape where a node has too little of something else left, or does not take it.
+"""
+
+
+@click.command(
+    "fragmentation",
+    cls=OwnCommand,
+    help=" ".join((_FRAGMENTATION_HELP.strip(), *(section.help for section in _SECTIONS))),
+)
 @_snapshot_option
 @cluster_options
 @click.option(
@@ -332,22 +342,20 @@ def fragmentation_command(
     namespace: str,
     output: Output,
 ) -> None:
-    """Show how many pods of a shape still fit, and how much of what is free is of no use to them, and why.
-
-    What is free is stranded for a shape where a node has too little of something else left, or does not take it. Of
-    queues with a guarantee, show how much of what is left of it pods of the queue's own shapes could use now.
-    """
     with naming_options({"shape": tuple(shape)}):
         shapes = tuple(map(read_shape, shape))
     with working("reading the cluster"):
         read = _read_for_capacity(snapshot, kubeconfig, context).within(namespace)
         capacity = report_capacity(read, shapes)
-        queues, unread = measure_queues(read), frozenset(read.unread)
+        further = [section.measure(read) for section in _SECTIONS]
     if output.for_people:
-        output_console().print(render_capacity(capacity), render_queues(queues, unread))
+        output_console().print(render_capacity(capacity), *(section.render() for section in further))
     else:
         measured_at = None if snapshot is not None else SystemClock().now()
-        write_described(describe_capacity_and_queues(capacity, queues, unread, measured_at), output)
+        fields = msgspec.to_builtins(describe_capacity(capacity, measured_at))
+        for section in further:
+            fields |= section.fields()
+        write_described(fields, output)
 
 
 def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: str | None) -> Snapshot:

@@ -1,6 +1,6 @@
-"""What keeps queues, evictions and plans from what they promise, for `berth doctor`.
+"""What keeps Reservations, evictions and plans from what they promise, for `berth doctor`.
 
-Queues say so themselves, by their conditions. The rest is found from what is there and what is not.
+Reservations say so themselves, by their states. The rest is found from what is there and what is not.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +17,6 @@ from berth_core import (
     Namespace,
     ObjectMeta,
     Pod,
-    QueueCondition,
-    QueueReason,
     ReservationPhase,
     ReservationReason,
     Snapshot,
@@ -38,23 +36,6 @@ from berth_kube import (
 )
 from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
-_QUEUE_TROUBLES: Final = {
-    QueueCondition.ACCEPTED: Invariant.QUEUE_REFUSED,
-    QueueCondition.ENFORCED: Invariant.QUEUE_NOT_ENFORCED,
-    QueueCondition.COVERED: Invariant.QUEUE_NOT_COVERED,
-    QueueCondition.HELD: Invariant.QUEUE_NOT_HELD,
-}
-
-
-def find_queue_troubles(state: ClusterState) -> Iterator[Violation]:
-    """Yield what keeps queues from their guarantees, as their conditions say."""
-    for queue in state.active_queues:
-        for type_, invariant in _QUEUE_TROUBLES.items():
-            condition = queue.condition(type_)
-            if condition is not None and (condition.status == "False" or condition.reason == QueueReason.REMAINDER):
-                yield Violation(invariant, f"queue {queue.metadata.name}", f"{condition.reason}: {condition.message}")
-
-
 # --- reservations ----------------------------------------------------------------------------------------------------
 
 _IN_VAIN: Final[Mapping[tuple[ReservationPhase, str], Invariant]] = {
@@ -64,7 +45,7 @@ _IN_VAIN: Final[Mapping[tuple[ReservationPhase, str], Invariant]] = {
 
 
 def find_waits_in_vain(state: ClusterState) -> Iterator[Violation]:
-    """Yield the Reservations that wait for capacity in vain; windows, queues and starving jobs say so of their own."""
+    """Yield the Reservations that wait for capacity in vain; what others own says so of its own."""
     for reservation in state.live_reservations:
         meta, reservation_state = reservation.metadata, reservation.status.state
         is_of_others = STARVING_JOB_LABEL in meta.labels or any(owner.controller for owner in meta.owner_references)

@@ -3,7 +3,6 @@
 from datetime import datetime
 
 from berth_descheduler.doctor.findings import (
-    find_queue_troubles,
     find_refused_placeholders,
     find_unanswered_evictions,
     find_unreadable_objects,
@@ -24,7 +23,6 @@ def find_all_troubles(client: KubeClient, own_namespace: str, now: datetime) -> 
     state, policies = read_state(client, own_namespace=own_namespace), read_policies(client)
     return (
         *find_troubles(state, now=now),
-        *find_queue_troubles(state),
         *find_waits_in_vain(state),
         *find_refused_placeholders(state),
         *(finding for capability in EVERY_CAPABILITY for finding in capability.findings(client, state, policies)),

@@ -1,34 +1,17 @@
 """A look by someone who may not read every kind, and which rights each finding needs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, cast
 
-from berth_core import DESCHEDULER_LEASE, OPERATOR_LEASE, REPLACEMENT_TRIAL
+from berth_descheduler.doctor.advice import ADVICE
 from berth_descheduler.doctor.look import find_all_troubles
 from berth_kube import (
-    ADMISSION_POLICIES,
-    ADMISSION_POLICY_BINDINGS,
-    DAEMON_SETS,
-    DESCHEDULER_POLICIES,
-    EVENTS,
-    JOBS,
-    LEASES,
     MIGRATION_PLANS,
-    MUTATING_WEBHOOKS,
-    NAMESPACES,
     NODES,
     PODS,
-    PRIORITY_CLASSES,
-    QUEUES,
-    REPLICA_SETS,
-    RESERVATION_WINDOWS,
     RESERVATIONS,
-    REVOCABLE_ZONES,
-    SERVICE_ACCOUNTS,
-    STATEFUL_SETS,
-    VALIDATING_WEBHOOKS,
     Access,
     ForbiddenError,
     KubeClient,
@@ -40,47 +23,7 @@ from berth_sandbox.invariants import Invariant, Violation
 NEEDED_RIGHTS: Final = tuple(Access("list", resource) for resource in (NODES, PODS, RESERVATIONS, MIGRATION_PLANS))
 """What every look needs: nearly all findings are about these kinds."""
 
-_OPERATOR: Final = Access("get", LEASES, OPERATOR_LEASE)
-_DESCHEDULER: Final = Access("get", LEASES, DESCHEDULER_LEASE)
-_NAMESPACES: Final = Access("list", NAMESPACES)
-_POLICIES: Final = Access("list", DESCHEDULER_POLICIES)
-_QUEUES: Final = Access("list", QUEUES)
-_WINDOWS: Final = Access("list", RESERVATION_WINDOWS)
-_ZONES: Final = Access("list", REVOCABLE_ZONES)
-
-FURTHER_RIGHTS: Final[Mapping[Invariant, tuple[Access, ...]]] = {
-    Invariant.QUEUE_GATE_LEFT: (_QUEUES, _NAMESPACES),
-    Invariant.PRIORITY_CLASS_LEFT: (Access("list", PRIORITY_CLASSES), _OPERATOR),
-    Invariant.WEBHOOK_LEFT: (Access("list", MUTATING_WEBHOOKS), _QUEUES),
-    Invariant.WORKLOAD_SHORT: tuple(Access("list", resource) for resource in (REPLICA_SETS, STATEFUL_SETS, JOBS)),
-    Invariant.OPERATOR_ABSENT: (_OPERATOR,),
-    Invariant.PLAN_ABANDONED: (_DESCHEDULER,),
-    Invariant.STARVING_LIMIT: (_POLICIES, _OPERATOR),
-    Invariant.STARVES_FOR_GOOD: (_POLICIES, Access("list", EVENTS)),
-    Invariant.QUEUE_REFUSED: (_QUEUES,),
-    Invariant.QUEUE_NOT_ENFORCED: (_QUEUES,),
-    Invariant.QUEUE_NOT_COVERED: (_QUEUES,),
-    Invariant.QUEUE_NOT_HELD: (_QUEUES,),
-    Invariant.EVICTIONS_UNANSWERED: (_NAMESPACES, Access("list", VALIDATING_WEBHOOKS)),
-    Invariant.WINDOW_INVALID: (_WINDOWS,),
-    Invariant.WINDOW_OVERLAPS: (_WINDOWS,),
-    Invariant.WINDOW_WITHOUT_MOVES: (_WINDOWS,),
-    Invariant.WINDOW_SHORT: (_WINDOWS,),
-    Invariant.ZONE_INVALID: (_ZONES,),
-    Invariant.ZONE_UNKNOWN: (_ZONES,),
-    Invariant.ZONE_WITHOUT_NODES: (_ZONES,),
-    Invariant.ZONE_UNFENCED: (_ZONES,),
-    Invariant.ZONE_NOT_EMPTIED: (_ZONES, _POLICIES),
-    Invariant.ZONE_LATE: (_ZONES,),
-    Invariant.DAEMON_KEPT_OFF: (_ZONES, Access("list", DAEMON_SETS)),
-    Invariant.TRIAL_UNBOUNDED: tuple(
-        Access("get", resource, REPLACEMENT_TRIAL)
-        for resource in (SERVICE_ACCOUNTS, ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)
-    ),
-}
-"""What further has to be readable for a finding to be true, and shown; an unreadable object needs its own kind."""
-
-_FURTHER_RESOURCES: Final = {access.resource for accesses in FURTHER_RIGHTS.values() for access in accesses}
+_FURTHER_RESOURCES: Final = {access.resource for advice in ADVICE.values() for access in advice.rights}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +74,9 @@ def look_as_far_as_allowed(client: KubeClient, own_namespace: str, now: datetime
 
 
 def rights_to(violation: Violation) -> tuple[Access, ...]:
-    """Return the rights that a finding needs beside `NEEDED_RIGHTS`."""
+    """Return the rights that a finding needs beside `NEEDED_RIGHTS`; an unreadable object needs its own kind."""
     if violation.invariant is not Invariant.OBJECT_UNREADABLE:
-        return FURTHER_RIGHTS.get(violation.invariant, ())
+        return ADVICE[violation.invariant].rights
     return (Access("list", _resource_of_kind(violation.kind)),)
 
 
@@ -154,5 +97,5 @@ def _resource_of_kind(kind: str) -> Resource:
 
 def rights_asked_for(violations: Iterable[Violation]) -> frozenset[Access]:
     """Return the rights to everything that a look reads beside `NEEDED_RIGHTS`, and to what it found."""
-    of_all = (access for accesses in FURTHER_RIGHTS.values() for access in accesses)
+    of_all = (access for advice in ADVICE.values() for access in advice.rights)
     return frozenset(of_all).union(*map(rights_to, violations))

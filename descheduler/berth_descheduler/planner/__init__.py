@@ -20,7 +20,6 @@ from berth_descheduler.planner.fragmentation import (
 from berth_descheduler.planner.gangs import Gangs, gangs_of
 from berth_descheduler.planner.owners import EVERY_OWNER, Owners, OwnersOfOwners
 from berth_descheduler.planner.pending_pods import (
-    find_pods_to_fit,
     is_pending,
     nodes_for_waiting_pods,
     starved_pods,
@@ -46,8 +45,7 @@ from berth_descheduler.planner.problem import (
     Strategy,
     known_namespaces,
 )
-from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape, measure_queues, room_of_guarantee
-from berth_descheduler.planner.rooms import RoomMade, RoomRequest
+from berth_descheduler.planner.rooms import RoomMade
 from berth_descheduler.planner.settings import (
     EvictableNamespaces,
     PlanLimits,
@@ -103,11 +101,8 @@ __all__ = [
     "Proposal",
     "Prover",
     "Quality",
-    "QueueCapacity",
-    "QueueShape",
     "ResourceState",
     "RoomMade",
-    "RoomRequest",
     "RunSoFar",
     "SearchSettings",
     "ShapeFit",
@@ -119,14 +114,12 @@ __all__ = [
     "WaveLimits",
     "WorkloadFit",
     "explain_kept_pods",
-    "find_pods_to_fit",
     "gangs_of",
     "is_pending",
     "known_namespaces",
     "matches_record",
     "measure_cluster",
     "measure_nodes",
-    "measure_queues",
     "nodes_for_waiting_pods",
     "odd_requests",
     "parse_percentage",
@@ -139,7 +132,6 @@ __all__ = [
     "report_capacity",
     "requested_share",
     "resource_type_of",
-    "room_of_guarantee",
     "starved_pods",
     "unreadable_of",
     "with_evictions_first",

@@ -16,6 +16,7 @@ from berth_core.snapshot import ObjectKind
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner.planning import Plan
 from berth_descheduler.planner.problem import Strategy
+from berth_descheduler.planner.rooms import RoomOfGuarantee
 from berth_descheduler.planner.sentences import Figure, bound_figures, judge, pods_moved_instead
 from berth_descheduler.planner.settings import PlannerSettings, Thresholds
 
@@ -52,6 +53,9 @@ class GoalArguments(Protocol):
 
     @property
     def empties_whole_nodes(self) -> bool: ...
+
+    @property
+    def room_of_guarantee(self) -> RoomOfGuarantee: ...
 
     @property
     def own(self) -> Any:  # noqa: ANN401 - each goal knows what it has read
@@ -233,9 +237,9 @@ class Goal(ABC, Generic[Own, Asked]):
         del args, policy, planner, is_repeated
         yield from ()
 
-    def unknown_names(self, own: Own, snapshot: Snapshot) -> Iterator[UnknownName]:
+    def unknown_names(self, args: GoalArguments, snapshot: Snapshot) -> Iterator[UnknownName]:
         """Yield what own arguments name and the cluster does not have."""
-        del own, snapshot
+        del args, snapshot
         yield from ()
 
     def not_known(self, own: Own, snapshot: Snapshot | None) -> Iterator[ArgumentWarning]:

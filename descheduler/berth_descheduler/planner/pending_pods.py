@@ -13,22 +13,14 @@ from berth_core import (
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     ROOM_TAINT,
-    Container,
-    InputError,
-    ObjectMeta,
     PlannedMove,
     Pod,
-    PodSpec,
-    ResourceRequirements,
     Snapshot,
     Taint,
     untolerated_taint,
 )
-from berth_descheduler.planner.rooms import RoomMade, RoomRequest, Shape, WaitingPod
+from berth_descheduler.planner.rooms import RoomMade, WaitingPod
 from berth_descheduler.planner.simulation import ClassIndex, Cluster, NodeIndex, PodIndex, State, odd_requests
-
-# --- pods to fit -----------------------------------------------------------------------------------------------------
-# Which pods to make room for: those that a request names or describes, with their gangs, or all pending.
 
 SHAPE_NAMESPACE: Final = "(shape)"
 """The namespace of pods that represent shapes: no cluster can have it."""
@@ -39,74 +31,6 @@ _GROUP_KEYS: Final = (GROUP_NAME_ANNOTATION, "scheduling.x-k8s.io/pod-group")
 
 GangOf: TypeAlias = Callable[[Pod], tuple[str, str] | None]
 """Returns the namespace and the name of what a pod is only useful with; None if it is useful alone."""
-
-
-def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Return the pods to make room for.
-
-    Raises `InputError` for a named pod that is not pending, if names must exist; else others are passed over.
-    """
-    pending = [pod for pod in snapshot.pods if is_pending(pod)]
-    if request.names_nothing:
-        return _without_places_in_view(pending)
-    by_key = {(pod.metadata.namespace, pod.metadata.name): pod for pod in pending}
-    named_pods = []
-    for key in request.pods:
-        if key in by_key:
-            named_pods.append(by_key[key])
-        elif request.names_must_exist:
-            raise not_waiting(key, snapshot)
-    gangs = {gang for pod in named_pods if (gang := gang_of(pod)) is not None}
-    members = (pod for pod in pending if gang_of(pod) in gangs)
-    pods_to_fit = {pod.key: pod for pod in (*named_pods, *members)}
-    if (
-        request.names_must_exist
-        and (unreadable_pod := next(filter(odd_requests, pods_to_fit.values()), None)) is not None
-    ):
-        expected = "a pod whose requests can be read"
-        raise InputError(
-            "pod", unreadable_pod.key, expected, said=f"{unreadable_pod.key}, of which {odd_requests(unreadable_pod)}"
-        )
-    return (*(pod_of_shape(shape) for shape in request.shapes), *_with_known_requests(list(pods_to_fit.values())))
-
-
-def not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
-    """Return the error for a pod that is not pending.
-
-    It says in which state the pod is.
-    """
-    name = "/".join(key)
-    named_pod = next((pod for pod in snapshot.pods if (pod.metadata.namespace, pod.metadata.name) == key), None)
-    expected = "a pending pod that no gate holds back"
-    return InputError("pod", name, expected, said=f"{name}, {_instead_of_waiting(named_pod)}")
-
-
-def _instead_of_waiting(pod: Pod | None) -> str:
-    if pod is None:
-        return "which does not exist"
-    if pod.is_terminal or pod.is_terminating:
-        return "which has ended or is about to"
-    if pod.spec.node_name:
-        return f"which is on {pod.spec.node_name}"
-    if pod.is_gated:
-        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
-        return f"which its scheduling gates hold back ({gates})"
-    return "which holds the place of a Reservation"
-
-
-def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Return the pods without a nominated node.
-
-    Leaves out pods with unreadable requests, with their gangs.
-    """
-    return tuple(pod for pod in _with_known_requests(pending) if not pod.status.nominated_node_name)
-
-
-def _with_known_requests(pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Return the pods but for those with unreadable requests, and their gangs."""
-    unreadable_pods = [pod for pod in pods if odd_requests(pod)]
-    keys, gangs = {pod.key for pod in unreadable_pods}, {gang_of(pod) for pod in unreadable_pods} - {None}
-    return tuple(pod for pod in pods if pod.key not in keys and gang_of(pod) not in gangs)
 
 
 def is_pending(pod: Pod) -> bool:
@@ -120,13 +44,6 @@ def gang_of(pod: Pod) -> tuple[str, str] | None:
     values = (pod.metadata.annotations.get(key) or pod.metadata.labels.get(key) for key in _GROUP_KEYS)
     name = next((value for value in values if value), None)
     return None if name is None else (pod.metadata.namespace, name)
-
-
-def pod_of_shape(shape: Shape) -> Pod:
-    """Return a pod that represents a shape."""
-    requests = ResourceRequirements(requests=shape.amounts.to_quantities())
-    spec = PodSpec(containers=(Container(name="shape", resources=requests),))
-    return Pod(metadata=ObjectMeta(namespace=SHAPE_NAMESPACE, name=shape.text), spec=spec)
 
 
 def room_on(pod: Pod, node: str) -> RoomMade:

@@ -1,9 +1,9 @@
-"""Room for pods: requested by policies, made and recorded by plans."""
+"""Room for pods: whom it is for, made and recorded by plans."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 from berth_core import (
     PODS,
@@ -12,6 +12,7 @@ from berth_core import (
     ResourceAmounts,
     Room,
     RoomSlot,
+    Snapshot,
     parse_selector,
     read_whole_number,
     why_not_whole,
@@ -21,7 +22,6 @@ _COUNT: Final = "count"
 _LARGEST_COUNT: Final = 1_000_000
 _SHAPE_EXPECTED: Final = "amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
 _OWNERS_EXPECTED: Final = "a mapping with namespace and selector, such as {namespace: ml, selector: app=train}"
-_POD_EXPECTED: Final = "the namespace and the name of a pod, such as shop/web-0"
 
 
 MOST_ROOMS: Final = 500
@@ -111,82 +111,23 @@ class RoomOwners:
 
 
 @dataclass(frozen=True, slots=True)
-class RoomRequest:
-    """What to make room for.
+class GuaranteedRoom:
+    """What is left of a guarantee, as what room can be made for."""
 
-    Without names: every pending pod, as many as possible.
-    """
+    pods: tuple[tuple[str, str], ...]
+    """Namespaces and names of pods that wait."""
 
-    shapes: tuple[Shape, ...] = ()
-    pods: tuple[tuple[str, str], ...] = ()
-    """Namespaces and names."""
+    shapes: tuple[Shape, ...]
+    queue: str
+    namespace: str
+    """As `RoomMade` has them."""
 
-    owners: RoomOwners | None = None
-    """Whose pods may take the room of the shapes; None: no pods, it is only kept free."""
 
-    queue: str = ""
-    """The queue for what is left of whose guarantee room is made; its pods and shapes follow from the cluster."""
+RoomOfGuarantee: TypeAlias = Callable[[Snapshot, str, RoomOwners | None], GuaranteedRoom | None]
+"""Returns what is left of the guarantee of a name, and of its owners if some are given.
 
-    names_must_exist: bool = False
-    """Whether pods that do not wait and queues that are not there are errors, as where a person has just typed them.
-
-    Those of a policy are passed over: what it names comes and goes between its runs.
-    """
-
-    def __post_init__(self) -> None:
-        """Refuse owners without shapes, and an open count beside others.
-
-        Of several it would be open which goes first.
-        """
-        if self.owners is not None and not self.shapes and not self.queue:
-            raise InputError("room.owners", self.owners.to_mapping(), "shapes beside it: a pod is its own owner")
-        if any(shape.count is None for shape in self.shapes) and len(self.shapes) + len(self.pods) > 1:
-            raise InputError("shape", self.shapes[0].text, "a count where more than one thing must fit")
-
-    @classmethod
-    def parse(cls, raw: object) -> "RoomRequest":
-        """Return the request of a mapping with lists `shapes` and `pods`.
-
-        Raises `InputError` for an invalid one.
-        """
-        if raw is None:
-            return cls()
-        if not isinstance(raw, Mapping) or not set(raw) <= {"shapes", "pods", "owners", "queue"}:
-            expected = "a mapping with a list shapes, a list pods, or both, or a queue; owners beside shapes or a queue"
-            raise InputError("room", raw, expected)
-        queue = raw.get("queue") or ""
-        if not isinstance(queue, str):
-            raise InputError("room.queue", queue, "the name of a queue")
-        if queue and (raw.get("shapes") or raw.get("pods")):
-            raise InputError("room.queue", queue, "neither shapes nor pods beside it: the queue's own are meant")
-        return cls(
-            tuple(map(Shape.parse, _listed(raw, "shapes"))),
-            tuple(map(_pod_key, _listed(raw, "pods"))),
-            RoomOwners.parse(raw.get("owners")),
-            queue,
-        )
-
-    @property
-    def names_nothing(self) -> bool:
-        """Return whether nothing is named."""
-        return not self.shapes and not self.pods and not self.queue
-
-    @property
-    def all_or_none(self) -> bool:
-        """Return whether a part of it is of no use."""
-        if self.queue:
-            return False
-        return not self.names_nothing and all(shape.count is not None for shape in self.shapes)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return what `parse` reads."""
-        parts = {
-            "shapes": [shape.written() for shape in self.shapes],
-            "pods": ["/".join(pod) for pod in self.pods],
-            "owners": self.owners.to_mapping() if self.owners else None,
-            "queue": self.queue,
-        }
-        return {name: value for name, value in parts.items() if value}
+None where nothing knows guarantees. Raises `InputError` for a name that is not known, or has no guarantee.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,20 +186,6 @@ def _read_count(text: object, raw: str | None) -> int | None:
     if not count:
         raise InputError("shape", text, f"a count from 1 to {_LARGEST_COUNT}")
     return count
-
-
-def _pod_key(text: object) -> tuple[str, str]:
-    namespace, slash, name = text.partition("/") if isinstance(text, str) else ("", "", "")
-    if not slash or not namespace or not name or "/" in name:
-        raise InputError("pod", text, _POD_EXPECTED)
-    return namespace, name
-
-
-def _listed(raw: Mapping[str, Any], key: str) -> Iterable[object]:
-    raw_list = raw.get(key) or []
-    if not isinstance(raw_list, list | tuple):
-        raise InputError(f"room.{key}", raw_list, "a list")
-    return raw_list
 
 
 def planned_rooms(

@@ -22,7 +22,8 @@ from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 from berth_descheduler.planner import EvictableNamespaces, PlannerSettings, Strategy, Thresholds
 from berth_descheduler.planner.cool_downs import NodeCoolDown, PodCoolDown, SourceCoolDown
 from berth_descheduler.planner.goal import Goal
-from berth_descheduler.registry import EVERY_CAPABILITY
+from berth_descheduler.planner.rooms import RoomOfGuarantee
+from berth_descheduler.registry import EVERY_CAPABILITY, room_of_guarantee
 
 PLUGIN_NAME: Final = "Defragmentation"
 
@@ -128,6 +129,11 @@ class DefragmentationArgs:
             usual = f"{str(required).lower()} or nothing with the strategy {self.goal.name}"
             raise InputError("wholeNodes", self.whole_nodes, usual)
         self.goal.check(self)
+
+    @property
+    def room_of_guarantee(self) -> RoomOfGuarantee:
+        """Return what knows the guarantees that room can be made for."""
+        return room_of_guarantee
 
     @property
     def empties_whole_nodes(self) -> bool:

@@ -1,6 +1,6 @@
 """Finds names and selectors of a policy that match nothing in the cluster.
 
-None of them is an error: a policy outlives namespaces, nodes, pods, queues and classes. An excluded name that does not
+None of them is an error: a policy outlives namespaces, nodes, pods and classes. An excluded name that does not
 exist is harmless; where no included name exists, nothing is moved.
 """
 
@@ -42,7 +42,7 @@ def find_unknown_names(snapshot: Snapshot, settings: PlannerSettings) -> Iterato
     yield from _unknown_resources(settings, snapshot)
     balance = settings.plugins.balance.plugin
     if isinstance(balance, Defragmentation):
-        yield from balance.args.goal.unknown_names(balance.args.own, snapshot)
+        yield from balance.args.goal.unknown_names(balance.args, snapshot)
     for plugin, namespaces in _namespaces_of_plugins(settings):
         yield from _unknown_namespaces(f"{plugin}.namespaces", namespaces, snapshot)
     for enabled in settings.plugins.filters:

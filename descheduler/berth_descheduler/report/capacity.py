@@ -1,7 +1,6 @@
 """Fragmentation as a document for programs and as tables for people."""
 
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator
 from datetime import datetime
 from fractions import Fraction
 from typing import Final
@@ -17,28 +16,24 @@ from berth_core import (
     HUGE_PAGES_PREFIX,
     MEMORY,
     PODS,
-    SnapshotKind,
     count,
     format_amount,
     format_timestamp,
     percent,
 )
+from berth_core.text import rounded
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.planner import (
     CapacityReport,
-    QueueCapacity,
     ResourceState,
     ShapeFit,
     StrandedPart,
     WorkloadFit,
 )
-from berth_descheduler.report.documents import ALL_IN_JSON, ClusterCapacity, ResourceCapacity, rounded
+from berth_descheduler.report.documents import ALL_IN_JSON, ClusterCapacity, ResourceCapacity
 
 _LISTED_PARTS: Final = 8
 _LISTED_NODES: Final = 3
-_NAMED_BY_QUEUES: Final = frozenset({SnapshotKind.NAMESPACES})
-"""Each queue that needs these says itself that they were not read."""
-_QUEUE_KINDS: Final = frozenset({SnapshotKind.VOLCANO_QUEUES, SnapshotKind.QUEUES})
 _BINARY_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _REASONS_IN_WORDS: Final = {
     RefusalReason.NODE_NOT_READY: "nodes that are not ready",
@@ -147,68 +142,6 @@ class CapacityPoints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where longer times can be looked at; "" where that is not set."""
 
 
-class QueueResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How much of a resource a queue is guaranteed, and what it could have of that now."""
-
-    resource: str
-    guaranteed: str
-    allocated: str
-    """Requests of the queue's pods on nodes, and of placeholders but for those that are held."""
-    held: str
-    """Requests of the slots that the queue holds for its pods."""
-    left: str
-    """Of what is guaranteed, neither allocated nor held."""
-    usable: str
-    """What whole pods of the queue's shapes would use of what is left, had every node room."""
-    placeable: str
-    """What of that the nodes have room for."""
-    placeable_ratio: float | None
-    """Of what is usable; 1 where nothing is left, null where no pod says what could use it."""
-
-
-class QueueShapeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many more pods of a queue's shape its guarantee and the nodes hold."""
-
-    shape: str
-    asked_by: str
-    wanted: int
-    placeable: int
-    nodes_with_room: int
-
-
-class QueueDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A queue with a guarantee, and how much of it is worth something now."""
-
-    name: str
-    source: str
-    state: str
-    unreadable: str
-    """Why its amounts are not known; empty if they are."""
-    refused: str
-    """Why its guarantee does not count; empty if it does."""
-    resources: tuple[QueueResource, ...]
-    shapes: tuple[QueueShapeCapacity, ...]
-
-
-class QueueList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The queues that have a guarantee, and those whose is not known or does not count."""
-
-    measured_at: str | None
-    items: tuple[QueueDocument, ...] | None
-    """null: this account may list no kind of queues."""
-    unread: tuple[str, ...]
-    """Kinds that were not read, by their names for kubectl."""
-
-
-class CapacityAndQueues(Capacity, frozen=True, kw_only=True, rename="camel"):
-    """How fragmented the cluster is, and what that makes of the guarantees of queues."""
-
-    queues: tuple[QueueDocument, ...] | None
-    """null: they were not read."""
-    queues_unread: tuple[str, ...]
-    """Kinds that the queues depend on and that were not read, by their names for kubectl."""
-
-
 def describe_capacity(report: CapacityReport, measured_at: datetime | None = None) -> Capacity:
     """Return the document of a report, measured at a time if known."""
     return Capacity(
@@ -220,77 +153,6 @@ def describe_capacity(report: CapacityReport, measured_at: datetime | None = Non
         shapes=tuple(map(_describe_shape, report.shapes)),
         workload=_describe_workload(report.workload),
     )
-
-
-def describe_capacity_and_queues(
-    report: CapacityReport,
-    queues: Sequence[QueueCapacity],
-    unread: AbstractSet[SnapshotKind],
-    measured_at: datetime | None = None,
-) -> CapacityAndQueues:
-    """Return the document of a report with the queues, whose kinds may be `unread`."""
-    capacity = describe_capacity(report, measured_at)
-    queue_documents = None if unread >= _QUEUE_KINDS else tuple(map(_describe_queue, queues))
-    return CapacityAndQueues(
-        **msgspec.structs.asdict(capacity), queues=queue_documents, queues_unread=tuple(sorted(unread))
-    )
-
-
-def describe_queues(
-    queues: Sequence[QueueCapacity], unread: AbstractSet[SnapshotKind], measured_at: datetime
-) -> QueueList:
-    """Return the document of the queues, without those of `unread` kinds."""
-    shown_queues = tuple(
-        _describe_queue(capacity) for capacity in queues if capacity.queue.source.resource not in unread
-    )
-    queue_documents = None if unread >= _QUEUE_KINDS else shown_queues
-    return QueueList(measured_at=format_timestamp(measured_at), items=queue_documents, unread=tuple(sorted(unread)))
-
-
-def render_queues(queues: Sequence[QueueCapacity], unread: AbstractSet[SnapshotKind]) -> RenderableType:
-    """Return a table of guarantees, and a line per shape and per `unread` kind; nothing without any."""
-    if unread >= _QUEUE_KINDS:
-        return Text("\nQueues were not read, so nothing is known of what they are guaranteed.")
-    missing = Group(
-        *(Text(f"\nNot read: {kind}. This assumes {kind.assumed}.") for kind in sorted(unread - _NAMED_BY_QUEUES))
-    )
-    return Group(_queue_table(queues), missing) if queues else missing
-
-
-def _queue_table(queues: Sequence[QueueCapacity]) -> RenderableType:
-    table = Table("queue", "resource", box=None, padding=(0, 2, 0, 0))
-    for heading in ("guaranteed", "allocated", "held", "left", "usable", "placeable", ""):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for capacity in queues:
-        for resource in capacity.queue.guarantee:
-            amounts_of_queue = (
-                capacity.queue.guarantee,
-                capacity.allocated,
-                capacity.held,
-                capacity.left,
-                capacity.usable,
-                capacity.placeable,
-            )
-            share = capacity.share(resource)
-            amounts = (readable(resource, part.get(resource)) for part in amounts_of_queue)
-            table.add_row(capacity.label, resource, *amounts, "not known" if share is None else percent(share))
-    return Group(Text("\nWhat queues are guaranteed:", style="bold"), table, *map(Text, _queue_lines(queues)))
-
-
-def _queue_lines(queues: Sequence[QueueCapacity]) -> Iterator[str]:
-    for capacity in queues:
-        if capacity.queue.unreadable:
-            yield f"{capacity.label}: cannot be read ({capacity.queue.unreadable})."
-        elif capacity.queue.refused:
-            yield f"{capacity.label}: its guarantee does not count ({capacity.queue.refused})."
-        elif capacity.left and not capacity.shapes:
-            yield f"{capacity.label}: no pod says in which pieces it needs what is left."
-        for shape in capacity.shapes:
-            if shape.wanted:
-                pods = f"{shape.placeable} of {count(shape.wanted, 'more pod')} can be placed"
-                yield f"{capacity.label}: {shape.shape.name} ({shape.shape.asked_by}): {pods}."
-            elif capacity.left:
-                yield f"{capacity.label}: {shape.shape.name} ({shape.shape.asked_by}): too large for what is left."
 
 
 def render_capacity(report: CapacityReport) -> RenderableType:
@@ -397,41 +259,6 @@ def _describe_part(part: StrandedPart) -> Stranded:
         amounts=part.amounts.to_quantities(),
         example=part.example,
         message=part.message,
-    )
-
-
-def _describe_queue(capacity: QueueCapacity) -> QueueDocument:
-    return QueueDocument(
-        name=capacity.queue.name,
-        source=capacity.queue.source.value,
-        state=capacity.queue.state.value,
-        unreadable=capacity.queue.unreadable,
-        refused=capacity.queue.refused,
-        resources=tuple(_describe_guarantee(capacity, resource) for resource in capacity.queue.guarantee),
-        shapes=tuple(
-            QueueShapeCapacity(
-                shape=shape.shape.name,
-                asked_by=shape.shape.asked_by,
-                wanted=shape.wanted,
-                placeable=shape.placeable,
-                nodes_with_room=shape.nodes,
-            )
-            for shape in capacity.shapes
-        ),
-    )
-
-
-def _describe_guarantee(capacity: QueueCapacity, name: str) -> QueueResource:
-    share = capacity.share(name)
-    return QueueResource(
-        resource=name,
-        guaranteed=format_amount(name, capacity.queue.guarantee.get(name)),
-        allocated=format_amount(name, capacity.allocated.get(name)),
-        held=format_amount(name, capacity.held.get(name)),
-        left=format_amount(name, capacity.left.get(name)),
-        usable=format_amount(name, capacity.usable.get(name)),
-        placeable=format_amount(name, capacity.placeable.get(name)),
-        placeable_ratio=None if share is None else rounded(share),
     )
 
 

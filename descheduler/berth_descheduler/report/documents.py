@@ -7,7 +7,6 @@ conditions, triggers and arguments are as the API object has them. Amounts are q
 
 from collections import Counter
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +30,7 @@ from berth_core import (
     format_duration,
     format_selector,
 )
+from berth_core.text import rounded
 from berth_descheduler.framework.interfaces import PluginKind
 from berth_descheduler.framework.refusals import Refused, RefusedKind
 from berth_descheduler.outcome import Outcome, Verdict
@@ -50,8 +50,6 @@ from berth_descheduler.report.summary import summarise_plan
 
 ALL_IN_JSON: Final = "all of them with --output json"
 """What is said below a table that is cut."""
-
-_DECIMALS: Final = 4
 
 
 # --- the documents: plans that are only made --------------------------------------------------------------------------
@@ -544,11 +542,6 @@ def _describe_refused(refused: Refused) -> RefusedDocument:
         blocking_pod=refused.blocking_pod,
         also=tuple(FurtherReason(reason=refusal.reason.value, message=refusal.message) for refusal in refused.also),
     )
-
-
-def rounded(share: Fraction) -> float:
-    """Return a ratio with as many decimals as documents have."""
-    return float(round(share, _DECIMALS))
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

@@ -7,8 +7,12 @@ from typing import Final
 
 
 class Invariant(StrEnum):
-    """The invariants, each named by its violation."""
+    """The invariants, each named by its violation; what is the cause of others comes first."""
 
+    OPERATOR_ABSENT = "OperatorAbsent"
+    """No operator holds its Lease."""
+    HANDOVER_UNPROVEN = "HandoverUnproven"
+    """A place is held, but no dry-run pod came back gated for it."""
     QUEUE_GATE_LEFT = "QueueGateLeft"
     """A pod keeps the gate of queues though no queue has its namespace."""
     GATE_LEFT = "GateLeft"
@@ -45,10 +49,6 @@ class Invariant(StrEnum):
     """A pod waits for a place."""
     NODE_OVERBOOKED = "NodeOverbooked"
     """The pods of a node request more than it has."""
-    OPERATOR_ABSENT = "OperatorAbsent"
-    """No operator holds its Lease."""
-    HANDOVER_UNPROVEN = "HandoverUnproven"
-    """A place is held, but no dry-run pod came back gated for it."""
     PLAN_ABANDONED = "PlanAbandoned"
     """A plan is running and no program executes it."""
     STARVING_LIMIT = "StarvingLimit"

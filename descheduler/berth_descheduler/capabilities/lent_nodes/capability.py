@@ -14,14 +14,14 @@ from berth_descheduler.capabilities.lent_nodes.plugin import (
     evicts_for_room,
     why_not_evicted,
 )
-from berth_descheduler.capability import Capability, EvictedPod, OwnPolicy
+from berth_descheduler.capability import Advice, Capability, EvictedPod, OwnPolicy
 from berth_descheduler.framework.interfaces import PluginSet, PluginType
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 
 if TYPE_CHECKING:
     from berth_kube import KubeClient
-    from berth_sandbox.invariants import ClusterState, Violation
+    from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
 
 class LentNodesCapability(Capability):
@@ -55,3 +55,8 @@ class LentNodesCapability(Capability):
         from berth_descheduler.capabilities.lent_nodes.findings import find_zone_troubles  # noqa: PLC0415 - for doctor only
 
         return find_zone_troubles(client, state, policies)
+
+    def advice(self) -> Mapping[Invariant, Advice]:
+        from berth_descheduler.capabilities.lent_nodes.findings import ADVICE  # noqa: PLC0415 - for doctor only
+
+        return ADVICE

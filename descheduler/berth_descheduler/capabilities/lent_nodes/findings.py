@@ -5,7 +5,7 @@ label that names no zone, a zone whose policy does not empty it, and DaemonSets 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -34,7 +34,8 @@ from berth_core import (
     untolerated_taint,
 )
 from berth_descheduler.capabilities.lent_nodes.own_runs import policy_name, takes_over
-from berth_kube import DAEMON_SETS, REVOCABLE_ZONES, KubeClient, NotFoundError
+from berth_descheduler.capability import OPERATOR_LOG, Advice
+from berth_kube import DAEMON_SETS, DESCHEDULER_POLICIES, REVOCABLE_ZONES, Access, KubeClient, NotFoundError
 from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
 _NODES_NAMED: Final = 3
@@ -154,3 +155,61 @@ def _daemons_kept_off(daemon_sets: Iterable[_DaemonSet], lent: Iterable[Node]) -
 
 def _in_words(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
+# --- what people are told -------------------------------------------------------------------------------------------
+
+_ZONES: Final = Access("list", REVOCABLE_ZONES)
+
+ADVICE: Final[Mapping[Invariant, Advice]] = {
+    Invariant.ZONE_INVALID: Advice(
+        what="A RevocableZone cannot open.",
+        why="Its nodes stay closed to all pods but those of DaemonSets.",
+        to_do="Mend the field that is named:",
+        command="kubectl edit revocablezone {name}",
+        rights=(_ZONES,),
+    ),
+    Invariant.ZONE_UNKNOWN: Advice(
+        what="A node's label names a RevocableZone that does not exist.",
+        why="While there is any zone, only pods of DaemonSets may come. Nothing empties the node, or moves pods there.",
+        to_do="Make the zone, or mend or take off the label:",
+        command="kubectl label node {name} volcano.sh/revocable-zone-",
+        rights=(_ZONES,),
+    ),
+    Invariant.ZONE_WITHOUT_NODES: Advice(
+        what="No node has the label of a RevocableZone.",
+        why="It lends nothing.",
+        to_do="Label its nodes:",
+        command="kubectl label node NODE volcano.sh/revocable-zone={name}",
+        rights=(_ZONES,),
+    ),
+    Invariant.ZONE_UNFENCED: Advice(
+        what="Nodes of a RevocableZone lack the fence that they should have.",
+        why="Pods may come to them that should not, or preemptable pods may be kept off.",
+        to_do="A node without a spare pod slot gets none; else the operator's log says why:",
+        command=OPERATOR_LOG,
+        rights=(_ZONES,),
+    ),
+    Invariant.ZONE_NOT_EMPTIED: Advice(
+        what="The policy that empties a RevocableZone is not in mode Auto, is suspended, or runs too seldom.",
+        why="Pods are still on the nodes when these are given back.",
+        to_do="Run it in mode Auto once in each evictPeriod, or remove LentNodes (or rename it, if it is called"
+        " revocablezone-NAME), so that the zone empties itself:",
+        command="kubectl describe revocablezone {name}",
+        rights=(_ZONES, Access("list", DESCHEDULER_POLICIES)),
+    ),
+    Invariant.ZONE_LATE: Advice(
+        what="The nodes of a RevocableZone are not empty at the end of its window, or will not be.",
+        why="Whoever gets the nodes next finds pods there.",
+        to_do="A budget (jdb or disruption) may keep pods; let more leave at once, or earlier (evictBefore):",
+        command="kubectl describe revocablezone {name}",
+        rights=(_ZONES,),
+    ),
+    Invariant.DAEMON_KEPT_OFF: Advice(
+        what="A DaemonSet selects lent nodes and does not tolerate their taints.",
+        why="Its pods are missing there: logs, metrics or the network of pods on lent nodes may be, too.",
+        to_do="Let it tolerate the taint, or select other nodes:",
+        command="kubectl -n {namespace} edit daemonset {name}",
+        rights=(_ZONES, Access("list", DAEMON_SETS)),
+    ),
+}

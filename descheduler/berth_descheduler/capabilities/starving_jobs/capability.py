@@ -12,12 +12,12 @@ from berth_descheduler.capabilities.starving_jobs.plugin import (
     StarvingJobsArgs,
     StarvingJobsGoal,
 )
-from berth_descheduler.capability import Capability, Leading, Work
+from berth_descheduler.capability import Advice, Capability, Leading, Work
 from berth_descheduler.framework.interfaces import PluginType
 
 if TYPE_CHECKING:
     from berth_kube import KubeClient
-    from berth_sandbox.invariants import ClusterState, Violation
+    from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
 
 class StarvingJobsCapability(Capability):
@@ -46,3 +46,8 @@ class StarvingJobsCapability(Capability):
         from berth_descheduler.capabilities.starving_jobs.findings import find_starving_troubles  # noqa: PLC0415 - for doctor only
 
         return find_starving_troubles(client, state, policies)
+
+    def advice(self) -> Mapping[Invariant, Advice]:
+        from berth_descheduler.capabilities.starving_jobs.findings import ADVICE  # noqa: PLC0415 - for doctor only
+
+        return ADVICE

@@ -17,7 +17,8 @@ from berth_core import (
     ReservationReason,
 )
 from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobsArgs
-from berth_kube import EVENTS, KubeClient
+from berth_descheduler.capability import Advice
+from berth_kube import DESCHEDULER_POLICIES, EVENTS, LEASES, Access, KubeClient
 from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
 _NOTHING_RESERVED: Final = "reason=NothingReserved"
@@ -91,3 +92,31 @@ def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation
     for uid, event in last_event_of_pod.items():
         if uid in waiting and event.get("type") == "Warning":
             yield Violation(Invariant.STARVES_FOR_GOOD, f"pod {waiting[uid].key}", event.get("message") or "")
+
+
+# --- what people are told -------------------------------------------------------------------------------------------
+
+_POLICIES: Final = Access("list", DESCHEDULER_POLICIES)
+
+ADVICE: Final[Mapping[Invariant, Advice]] = {
+    Invariant.STARVING_LIMIT: Advice(
+        what="A policy may keep more nodes for starving jobs than the operator fences.",
+        why="A gang that needs more nodes than the operator allows its namespace waits until it is given up.",
+        to_do="Raise maxFencedNodes in --limit and --cluster-limit of the operator, or lower reservedNodePercent:",
+        command="kubectl edit deschedulerpolicy {name}",
+        rights=(_POLICIES, Access("get", LEASES, OPERATOR_LEASE)),
+    ),
+    Invariant.ROOM_UNCLAIMED: Advice(
+        what="All places for a starving job are held, and its pods do not take them.",
+        why="No other pod can use that capacity until its pods come or the Reservation gives up.",
+        to_do="A gang takes its places together; see which of its pods lacks, or runs elsewhere:",
+        command="kubectl -n {namespace} describe reservation {name}",
+    ),
+    Invariant.STARVES_FOR_GOOD: Advice(
+        what="A job starves, and nothing is reserved for it: no waiting helps.",
+        why="Its pods stay Pending.",
+        to_do="Mend what the event says, or delete the Reservation that gave up to have the job tried again:",
+        command="kubectl -n {namespace} describe pod {name}",
+        rights=(_POLICIES, Access("list", EVENTS)),
+    ),
+}

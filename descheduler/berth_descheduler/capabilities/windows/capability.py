@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from berth_core import WINDOW_MOVES, DeschedulerPolicy
 from berth_descheduler.capabilities.windows.plugin import ARGUMENTS, ReservationWindows
-from berth_descheduler.capability import Capability
+from berth_descheduler.capability import Advice, Capability
 from berth_descheduler.framework.interfaces import PluginType
 from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 
 if TYPE_CHECKING:
     from berth_kube import KubeClient
-    from berth_sandbox.invariants import ClusterState, Violation
+    from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
 
 class WindowsCapability(Capability):
@@ -31,3 +31,8 @@ class WindowsCapability(Capability):
 
         del state, policies
         return find_window_troubles(client)
+
+    def advice(self) -> Mapping[Invariant, Advice]:
+        from berth_descheduler.capabilities.windows.findings import ADVICE  # noqa: PLC0415 - for doctor only
+
+        return ADVICE

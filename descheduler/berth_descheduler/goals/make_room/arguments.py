@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from berth_core import InputError, Snapshot, first_few
-from berth_descheduler.planner import RoomRequest, find_pods_to_fit, room_of_guarantee
+from berth_descheduler.goals.make_room.request import RoomRequest, find_pods_to_fit
 from berth_descheduler.planner.goal import GoalOption, UnknownName
 
 ROOM: Final = "room"
@@ -63,12 +63,11 @@ def room_arguments_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def unknown_to_room(room: RoomRequest, snapshot: Snapshot) -> Iterator[UnknownName]:
     """Yield the queue that the cluster does not have, and the pods that do not wait."""
-    if room.queue:
-        try:
-            room_of_guarantee(snapshot, room)
-        except InputError as error:
-            text = f"{error.field} is {error.said or room.queue}, and not {error.expected}: no room is made for it."
-            yield UnknownName(error.field, text, selects_nothing=True)
+    try:
+        room.guaranteed(snapshot)
+    except InputError as error:
+        text = f"{error.field} is {error.said or room.queue}, and not {error.expected}: no room is made for it."
+        yield UnknownName(error.field, text, selects_nothing=True)
     named_pods = find_pods_to_fit(room, snapshot) if room.pods else ()
     waiting = {(pod.metadata.namespace, pod.metadata.name) for pod in named_pods}
     if unknown_pods := ["/".join(key) for key in room.pods if key not in waiting]:

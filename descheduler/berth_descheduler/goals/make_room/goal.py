@@ -12,8 +12,9 @@ from berth_descheduler.goals.make_room.arguments import (
     room_arguments_of,
     unknown_to_room,
 )
+from berth_descheduler.goals.make_room.request import RoomRequest
 from berth_descheduler.goals.make_room.view import describe_room, room_figures, unused_by_rooms
-from berth_descheduler.planner import Plan, RoomRequest, Strategy
+from berth_descheduler.planner import Plan, Strategy
 from berth_descheduler.planner.goal import Goal, GoalArguments, GoalOption, Merit, UnknownName
 from berth_descheduler.planner.sentences import Figure, instead_of
 
@@ -41,16 +42,19 @@ class MakeRoomGoal(Goal[RoomRequest, RoomRequest]):
         return replace(own, names_must_exist=True)
 
     def request(self, args: GoalArguments) -> RoomRequest:
-        room: RoomRequest = args.own
-        return room
+        return self._bound(args)
 
     def strategy(self, asked: RoomRequest, deadline: Deadline) -> Strategy:
         from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
         return MakeRoom(asked, deadline)
 
-    def unknown_names(self, own: RoomRequest, snapshot: Snapshot) -> Iterator[UnknownName]:
-        return unknown_to_room(own, snapshot)
+    def unknown_names(self, args: GoalArguments, snapshot: Snapshot) -> Iterator[UnknownName]:
+        return unknown_to_room(self._bound(args), snapshot)
+
+    def _bound(self, args: GoalArguments) -> RoomRequest:
+        own: RoomRequest = args.own
+        return replace(own, room_of_guarantee=args.room_of_guarantee)
 
     def worth(self, plan: Plan) -> Merit:
         return sum(room.fitted for room in plan.room), sum(move.stands_alone for move in plan.moves)

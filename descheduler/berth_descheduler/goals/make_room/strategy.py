@@ -15,6 +15,7 @@ import numpy as np
 
 from berth_core import Deadline, InputError, NoDeadline, Pod, Snapshot
 from berth_descheduler.goals.make_room.reports import RoomReports
+from berth_descheduler.goals.make_room.request import RoomRequest, find_pods_to_fit
 from berth_descheduler.goals.make_room.tied_pods import TiedPods, ejections_of
 from berth_descheduler.planner import (
     NodeIndex,
@@ -23,14 +24,11 @@ from berth_descheduler.planner import (
     Proposal,
     Prover,
     Quality,
-    RoomRequest,
     State,
-    find_pods_to_fit,
-    room_of_guarantee,
 )
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, gang_of
 from berth_descheduler.planner.problem import DisruptionCost, find_sources
-from berth_descheduler.planner.queue_guarantees import reserved_queue
+from berth_descheduler.planner.rooms import GuaranteedRoom
 from berth_descheduler.planner.solver import (
     ExactRoom,
     Ints,
@@ -67,7 +65,7 @@ class MakeRoom:
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
         """Return the named, described or pending pods; raises `InputError` for a named pod that is not pending."""
-        return find_pods_to_fit(self._resolved(snapshot), snapshot)
+        return find_pods_to_fit(self._resolved(snapshot)[0], snapshot)
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
         """Return the nodes from which pods may be taken."""
@@ -77,22 +75,23 @@ class MakeRoom:
         """Return the fewest moves that make room, and why not more."""
         if problem.cluster.waiting_node is None:
             return Proposal((), (), Quality(0, 0, 0, 0, is_snapshot_incomplete=bool(problem.cluster.snapshot.missing)))
-        request = self._resolved(problem.cluster.snapshot)
-        return _MakeRoomRun(problem, state, request, self._deadline, self._gangs).propose()
+        request, guaranteed = self._resolved(problem.cluster.snapshot)
+        return _MakeRoomRun(problem, state, request, guaranteed, self._deadline, self._gangs).propose()
 
-    def _resolved(self, snapshot: Snapshot) -> RoomRequest:
-        """Return the request with the pods and shapes of the queue that it names.
+    def _resolved(self, snapshot: Snapshot) -> tuple[RoomRequest, GuaranteedRoom | None]:
+        """Return the request with the pods and shapes of the guarantee that it names, and what is left of that.
 
-        There are none where the queue is not there, unless names must exist: then it raises `InputError`.
+        There are none where the guarantee is not there, unless names must exist: then it raises `InputError`.
         """
-        if not self._request.queue:
-            return self._request
         try:
-            return room_of_guarantee(snapshot, self._request)
+            guaranteed = self._request.guaranteed(snapshot)
         except InputError:
             if self._request.names_must_exist:
                 raise
-            return self._request
+            guaranteed = None
+        if guaranteed is None:
+            return self._request, None
+        return replace(self._request, pods=guaranteed.pods, shapes=guaranteed.shapes), guaranteed
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,16 @@ class _Found:
 class _MakeRoomRun:
     """One run of the strategy over a state that it changes."""
 
-    def __init__(self, problem: Problem, state: State, request: RoomRequest, deadline: Deadline, gangs: GangOf) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        state: State,
+        request: RoomRequest,
+        guaranteed: GuaranteedRoom | None,
+        deadline: Deadline,
+        gangs: GangOf,
+    ) -> None:
+        self._guaranteed = guaranteed
         self._gang_of = gangs
         self._problem = problem
         self._state = state
@@ -148,9 +156,8 @@ class _MakeRoomRun:
         quality = self._quality(chosen, exact)
         room = reports.made(chosen.places)
         refusals = reports.why_not_more(room, quality, self._moves_needed(quality), limited=self._needs_limit(quality))
-        if self._request.queue:
-            queue, home = reserved_queue(self._problem.cluster.snapshot, self._request.queue)
-            room = tuple(replace(room_made, queue=queue, namespace=home) for room_made in room)
+        if (guaranteed := self._guaranteed) is not None:
+            room = tuple(replace(made, queue=guaranteed.queue, namespace=guaranteed.namespace) for made in room)
         return Proposal(self._state.steps, refusals, quality, room, self._request.owners)
 
     def _read_units(self) -> tuple[_Unit, ...]:
@@ -158,7 +165,7 @@ class _MakeRoomRun:
         wants = self._read_wants()
         if self._request.all_or_none:
             return (_Unit(tuple(wants), 0),)
-        if not self._request.names_nothing and not self._request.queue:
+        if not self._request.names_nothing and self._guaranteed is None:
             return tuple(_Unit((want,), 0) for want in wants)
         units: defaultdict[object, list[Want]] = defaultdict(list)
         for want in wants:

@@ -6,8 +6,8 @@ from berth_core.errors import InputError
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
+from berth_descheduler.goals.make_room.request import RoomRequest
 from berth_descheduler.planner import Plan, plan
-from berth_descheduler.planner.rooms import RoomRequest
 from builders import gated_queue, namespace, node, owner, pod, queue
 from planner.clusters import making_room
 

@@ -38,10 +38,9 @@ from berth_core import (
     readable_requests,
     volcano_group_of,
 )
-from berth_descheduler.planner.pending_pods import is_pending
-from berth_descheduler.planner.rooms import RoomRequest, Shape
-from berth_descheduler.planner.simulation import Cluster, NodeIndex, NodeTies, node_part, node_refusal
-from berth_descheduler.planner.stranded_capacity import CapacityShape, write_shape
+from berth_descheduler.planner import CapacityShape, NodeIndex, is_pending, write_shape
+from berth_descheduler.planner.rooms import GuaranteedRoom, RoomOwners, Shape
+from berth_descheduler.planner.simulation import Cluster, NodeTies, node_part, node_refusal
 
 _JOB_QUEUE: Final = "volcano.sh/queue-name"
 """Annotation and label on a pod of a Volcano Job: its queue."""
@@ -308,22 +307,22 @@ def measure_queues(snapshot: Snapshot, only: Queue | None = None) -> tuple[Queue
     return tuple(_measure(cluster, free_rows, is_closed, queue_capacity, use) for queue_capacity, use in capacities)
 
 
-def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
-    """Return the request for what is left of the guarantee of the queue that it names.
+def room_of_guarantee(snapshot: Snapshot, name: str, owners: RoomOwners | None) -> GuaranteedRoom:
+    """Return what is left of the guarantee of a queue, as what room can be made for.
 
     The queue's waiting pods are meant themselves, as many as the rest of the guarantee holds; what more it holds is
     meant as shapes. Of these only those go to any node that pods without constraints go to. Raises `InputError` for a
     queue that is not known or has no guarantee.
     """
-    queue = find_queue(snapshot, request.queue)
+    queue = find_queue(snapshot, name)
     if queue.unreadable or not queue.guarantee:
         wanted_guarantee = f"a guarantee that counts: {queue.refused}" if queue.refused else "a queue with a guarantee"
-        raise InputError("room.queue", request.queue, queue.unreadable or wanted_guarantee)
-    if request.owners is not None and queue.source is QueueSource.BERTH:
+        raise InputError("room.queue", name, queue.unreadable or wanted_guarantee)
+    if owners is not None and queue.source is QueueSource.BERTH:
         namespaces = QueueMembers(snapshot).namespaces_of(queue)
-        if request.owners.namespace not in namespaces:
+        if owners.namespace not in namespaces:
             expected = f"a namespace of the queue: {first_few(namespaces, _NAMED) or 'it has none'}"
-            raise InputError("room.owners.namespace", request.owners.namespace, expected)
+            raise InputError("room.owners.namespace", owners.namespace, expected)
     pods: list[tuple[str, str]] = []
     shapes: list[Shape] = []
     for queue_shape in measure_queues(snapshot, queue)[0].shapes:
@@ -333,15 +332,15 @@ def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
         shapes_left = queue_shape.wanted - max(len(waiting), min(queue_shape.wanted, len(queue_shape.waiting)))
         if shapes_left and queue_shape.shape.ties == node_part(PodSpec()):
             shapes.append(Shape(queue_shape.shape.amounts, shapes_left, queue_shape.shape.name))
-    return replace(request, pods=tuple(pods), shapes=tuple(shapes))
+    counted_in, home = _reserved(snapshot, queue)
+    return GuaranteedRoom(tuple(pods), tuple(shapes), queue=counted_in, namespace=home)
 
 
-def reserved_queue(snapshot: Snapshot, text: str) -> tuple[str, str]:
+def _reserved(snapshot: Snapshot, queue: Queue) -> tuple[str, str]:
     """Return the queue that Reservations for a queue name, and the namespace where one without owners is.
 
     What a Reservation holds counts in Volcano's queue that it names, and in Berth's queue of its namespace.
     """
-    queue = find_queue(snapshot, text)
     if queue.source is QueueSource.VOLCANO:
         return queue.name, ""
     return "", next(iter(QueueMembers(snapshot).namespaces_of(queue)), "")

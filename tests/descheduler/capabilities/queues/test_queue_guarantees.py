@@ -15,7 +15,7 @@ from berth_core.queues import QueueObject, QueueSource
 from berth_core.reservations import Reservation, ReservationStatus, Slot, SlotState
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner.queue_guarantees import QueueCapacity, measure_queues
+from berth_descheduler.capabilities.queues.guarantees import QueueCapacity, measure_queues
 from builders import (
     bare_pod,
     gated_queue,

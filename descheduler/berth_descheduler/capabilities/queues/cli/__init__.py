@@ -1,0 +1,1 @@
+"""What `berth fragmentation` shows of queues."""
