@@ -28,7 +28,7 @@ from berth_descheduler.framework.interfaces import BalancePlugin, DeschedulePlug
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.outcome import NotBegun
 from berth_descheduler.planner import Plan
-from berth_descheduler.planner.goal import Goal
+from berth_descheduler.planner.goal import ArgumentGroup, Goal
 from berth_descheduler.planner.rooms import GuaranteedRoom, RoomOwners
 from berth_descheduler.settings import CycleSettings
 
@@ -266,6 +266,9 @@ class Capability:
 
     arguments: ClassVar[Mapping[str, str]] = _NOTHING
     """The plugin's arguments, each with its meaning, as the reference page shows them."""
+
+    goal_arguments: ClassVar[Mapping[str, ArgumentGroup[Any]]] = MappingProxyType({})
+    """Arguments of `Defragmentation` that it adds to those of a goal, by the goal's name."""
 
     may_not_wait: ClassVar[bool] = False
     """Whether runs of a policy whose `deschedule` names the plugin may not wait long for anything."""

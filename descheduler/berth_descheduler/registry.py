@@ -10,13 +10,14 @@ from berth_descheduler.capabilities.demo.capability import DemoCapability
 from berth_descheduler.capabilities.drain.capability import DrainCapability
 from berth_descheduler.capabilities.hot_nodes.capability import HotNodesCapability
 from berth_descheduler.capabilities.lent_nodes.capability import LentNodesCapability
+from berth_descheduler.capabilities.prices.capability import PricesCapability
 from berth_descheduler.capabilities.queues.capability import QueuesCapability
 from berth_descheduler.capabilities.rehearsal.capability import RehearsalCapability
 from berth_descheduler.capabilities.sandbox.capability import SandboxCapability
 from berth_descheduler.capabilities.starving_jobs.capability import StarvingJobsCapability
 from berth_descheduler.capabilities.windows.capability import WindowsCapability
 from berth_descheduler.capability import Capability, EvictedPod, OnDemand
-from berth_descheduler.planner.goal import Goal
+from berth_descheduler.planner.goal import ArgumentGroup, Goal
 from berth_descheduler.planner.rooms import GuaranteedRoom, RoomOwners
 
 CAPABILITIES: Final[tuple[type[Capability], ...]] = (
@@ -29,6 +30,7 @@ CAPABILITIES: Final[tuple[type[Capability], ...]] = (
     RehearsalCapability,
     SandboxCapability,
     QueuesCapability,
+    PricesCapability,
 )
 
 EVERY_CAPABILITY: Final = tuple(capability() for capability in CAPABILITIES)
@@ -42,6 +44,12 @@ def capability_named(name: str) -> Capability | None:
 def capability_goal(objective: Objective) -> Goal[Any, Any] | None:
     """Return what a plan is for that the plugin of a capability made, None for any other plan."""
     return next((capability.goal for capability in EVERY_CAPABILITY if capability.has_planned(objective)), None)
+
+
+def groups_of(goal: Goal[Any, Any]) -> tuple[ArgumentGroup[Any], ...]:
+    """Return the groups of arguments that only plans for a goal have: those of capabilities, then the goal's own."""
+    groups = (capability.goal_arguments.get(goal.name) for capability in EVERY_CAPABILITY)
+    return (*(group for group in groups if group is not None), goal)
 
 
 def on_demand(objective: Objective) -> OnDemand | None:

@@ -22,9 +22,9 @@ from berth_core.names import (
 )
 from berth_core.snapshot import Snapshot
 from berth_descheduler.api.options import rest_settings
+from berth_descheduler.capabilities.prices.price_map import PRICE_MAP, PriceMap
 from berth_descheduler.cli.doctor import doctor_command
 from berth_descheduler.framework.interfaces import ClusterView
-from berth_descheduler.goals.free_nodes.price_map import PRICE_MAP, PriceMap
 from berth_descheduler.migration.replacement_trial.bounds import why_binding_lets_through, why_policy_lets_through
 from berth_descheduler.options.policy import CARRIED_OUT, PLANNED, cycle_settings, settings_to_serve
 from berth_descheduler.plugins.registry import installed_plugins

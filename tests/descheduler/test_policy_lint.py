@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from berth_core import DeschedulerPolicy
 from berth_core.errors import InputError
+from berth_descheduler.capabilities.prices.price_map import PRICE_MAP
 from berth_descheduler.cli.main import berth
-from berth_descheduler.goals.free_nodes.price_map import PRICE_MAP
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy import lint as lint_module
 from berth_descheduler.policy.lint import MOST_ERRORS, Linted, Severity, lint_document, lint_located

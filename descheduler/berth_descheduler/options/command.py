@@ -39,13 +39,14 @@ from berth_descheduler.plugins import (
     default_plugins,
     settings_with,
 )
+from berth_descheduler.registry import groups_of
 from berth_service.command_line import OwnCommand
 
 # --- option errors ---------------------------------------------------------------------------------------------------
 # Input errors of the planner in terms of the command line: the option, and what was typed.
 
 _OFFERED: Final = ", ".join(goal.option for goal in OFFERED_GOALS)
-_OF_GOALS: Final = tuple(option for goal in OFFERED_GOALS for option in goal.options)
+_OF_GOALS: Final = tuple(option for goal in OFFERED_GOALS for group in groups_of(goal) for option in group.options)
 _QUOTED_WHOLE: Final = frozenset(option.flag for option in _OF_GOALS if option.is_quoted_whole)
 _OPTIONS: Final = {
     "strategy": "--strategy",
@@ -186,7 +187,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 _GOAL_OF_PARAMETER: Final = {
     parameter: goal
     for goal in reversed(OFFERED_GOALS)
-    for parameter in (*(option.parameter for option in goal.options), *goal.shared_options)
+    for parameter in (
+        *(option.parameter for group in groups_of(goal) for option in group.options),
+        *goal.shared_options,
+    )
 }
 """Options that mean something with one goal only: with another they would be passed over in silence."""
 
@@ -292,7 +296,8 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
         *(
             click.option(option.flag, multiple=option.is_repeated, metavar=option.metavar, help=option.help)
             for goal in reversed(OFFERED_GOALS)
-            for option in goal.options
+            for group in groups_of(goal)
+            for option in group.options
         ),
         click.option(
             "--resource-type",
@@ -470,7 +475,8 @@ def _args(options: dict[str, Any], goal: Goal[Any, Any]) -> dict[str, Any]:
     goal_options = {
         field_name: value
         for goal_offered in reversed(OFFERED_GOALS)
-        for field_name, value in goal_offered.read_options(options).items()
+        for group in groups_of(goal_offered)
+        for field_name, value in group.read_options(options).items()
     }
     return {
         "strategy": goal.name,

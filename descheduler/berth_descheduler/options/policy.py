@@ -29,6 +29,7 @@ from berth_descheduler.options.command import (
 from berth_descheduler.planner import PlannerSettings, PlanScope, read_shape
 from berth_descheduler.plugins import default_settings, installed_plugins
 from berth_descheduler.policy import RunDefaults, read_policy, read_policy_file
+from berth_descheduler.registry import groups_of
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ PLANNED: Final = frozenset(
         "include_namespace",
         "exclude_namespace",
         "cool_down",
-        *(option.parameter for goal in OFFERED_GOALS for option in goal.options),
+        *(option.parameter for goal in OFFERED_GOALS for group in groups_of(goal) for option in group.options),
     }
 )
 CARRIED_OUT: Final = frozenset(

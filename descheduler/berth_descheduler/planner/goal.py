@@ -55,6 +55,11 @@ class GoalArguments(Protocol):
     def empties_whole_nodes(self) -> bool: ...
 
     @property
+    def weighs_nodes(self) -> bool:
+        """Return whether a rule that they make says what nodes cost."""
+        ...
+
+    @property
     def room_of_guarantee(self) -> RoomOfGuarantee: ...
 
     @property
@@ -119,7 +124,57 @@ class GoalLimit(Generic[Asked]):
     """Whether to lift it beside others may bring less, as more low nodes are fewer targets."""
 
 
-class Goal(ABC, Generic[Own, Asked]):
+class ArgumentGroup(ABC, Generic[Own]):
+    """Arguments that only plans for one goal have: those of the goal itself, and those that a capability adds."""
+
+    arguments: ClassVar[Mapping[str, str]] = _NOTHING
+    """Each with its meaning."""
+
+    options: ClassVar[tuple[GoalOption, ...]] = ()
+    """The options of the command line that set them."""
+
+    may_read: ClassVar[tuple[ObjectKind, ...]] = ()
+    """The kinds beside those of a snapshot that they may ask to read."""
+
+    @abstractmethod
+    def read(self, raw: Mapping[str, Any]) -> Own:
+        """Return what the arguments say, by default where there is none; raises `InputError`."""
+        ...
+
+    def write(self, own: Own) -> dict[str, Any]:
+        """Return what `read` reads."""
+        del own
+        return {}
+
+    def read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments as their options say them; raises `InputError` that names the option."""
+        del options
+        return {}
+
+    def reads(self, own: Own) -> tuple[ObjectKind, ...]:
+        """Return the kinds beside those of a snapshot that plans with these arguments read, of `may_read`."""
+        del own
+        return ()
+
+    def rules(self, own: Own) -> tuple[Rule, ...]:
+        """Return the rules that the arguments make."""
+        del own
+        return ()
+
+    def findings(
+        self, args: GoalArguments, policy: DeschedulerPolicy, planner: PlannerSettings, *, is_repeated: bool
+    ) -> Iterator[ArgumentWarning]:
+        """Yield what will not work well; `is_repeated` says whether a schedule runs the policy again and again."""
+        del args, policy, planner, is_repeated
+        yield from ()
+
+    def not_known(self, own: Own, snapshot: Snapshot | None) -> Iterator[ArgumentWarning]:
+        """Yield what the arguments leave to objects of a cluster that a snapshot does not have; None: no snapshot."""
+        del own, snapshot
+        yield from ()
+
+
+class Goal(ArgumentGroup[Own], Generic[Own, Asked]):
     """One thing that plans can be for, with the strategy that pursues it."""
 
     name: ClassVar[str]
@@ -149,15 +204,6 @@ class Goal(ABC, Generic[Own, Asked]):
     counted: ClassVar[str] = "freed nodes"
     """What the proven quality of its plans counts."""
 
-    arguments: ClassVar[Mapping[str, str]] = _NOTHING
-    """The arguments that only this goal has, each with its meaning."""
-
-    options: ClassVar[tuple[GoalOption, ...]] = ()
-    """The options of the command line that set them."""
-
-    may_read: ClassVar[tuple[ObjectKind, ...]] = ()
-    """The kinds beside those of a snapshot that its arguments may ask to read."""
-
     shared_options: ClassVar[tuple[str, ...]] = ()
     """Parameters of options for arguments that all goals have and only this one goes by."""
 
@@ -168,26 +214,8 @@ class Goal(ABC, Generic[Own, Asked]):
 
     # What policies and commands ask for.
 
-    @abstractmethod
-    def read(self, raw: Mapping[str, Any]) -> Own:
-        """Return what the goal's own arguments say, by default where there is none; raises `InputError`."""
-        ...
-
-    def check_own(self, own: Own) -> None:
-        """Raise `InputError` for own arguments that contradict one another, whichever goal is asked for."""
-
-    def write(self, own: Own) -> dict[str, Any]:
-        """Return what `read` reads."""
-        del own
-        return {}
-
     def check(self, args: GoalArguments) -> None:
         """Raise `InputError` for arguments that contradict one another."""
-
-    def read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the goal's own arguments as its options say them; raises `InputError` that names the option."""
-        del options
-        return {}
 
     def typed(self, own: Own) -> Own:
         """Return own arguments that were typed just now: what they name has to exist."""
@@ -197,16 +225,6 @@ class Goal(ABC, Generic[Own, Asked]):
         """Return each field that names a resource and counts, with the resource."""
         del args
         return {}
-
-    def reads(self, own: Own) -> tuple[ObjectKind, ...]:
-        """Return the kinds beside those of a snapshot that plans with these arguments read, of `may_read`."""
-        del own
-        return ()
-
-    def rules(self, own: Own) -> tuple[Rule, ...]:
-        """Return the rules that own arguments make."""
-        del own
-        return ()
 
     # The strategy.
 
@@ -230,21 +248,9 @@ class Goal(ABC, Generic[Own, Asked]):
         del objective
         return False
 
-    def findings(
-        self, args: GoalArguments, policy: DeschedulerPolicy, planner: PlannerSettings, *, is_repeated: bool
-    ) -> Iterator[ArgumentWarning]:
-        """Yield what will not work well; `is_repeated` says whether a schedule runs the policy again and again."""
-        del args, policy, planner, is_repeated
-        yield from ()
-
     def unknown_names(self, args: GoalArguments, snapshot: Snapshot) -> Iterator[UnknownName]:
         """Yield what own arguments name and the cluster does not have."""
         del args, snapshot
-        yield from ()
-
-    def not_known(self, own: Own, snapshot: Snapshot | None) -> Iterator[ArgumentWarning]:
-        """Yield what own arguments leave to objects of a cluster that a snapshot does not have; None: no snapshot."""
-        del own, snapshot
         yield from ()
 
     def limits(self, args: GoalArguments) -> Iterator[GoalLimit[Asked]]:

@@ -17,13 +17,13 @@ from berth_core import (
 from berth_core.snapshot import ObjectKind
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
 from berth_descheduler.framework.rules import Rule, rules_of
-from berth_descheduler.goals import DEFAULT_GOAL, GOALS, OFFERED_GOALS, read_goal
+from berth_descheduler.goals import DEFAULT_GOAL, OFFERED_GOALS, read_goal
 from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 from berth_descheduler.planner import EvictableNamespaces, PlannerSettings, Strategy, Thresholds
 from berth_descheduler.planner.cool_downs import NodeCoolDown, PodCoolDown, SourceCoolDown
-from berth_descheduler.planner.goal import Goal
+from berth_descheduler.planner.goal import ArgumentGroup, Goal
 from berth_descheduler.planner.rooms import RoomOfGuarantee
-from berth_descheduler.registry import EVERY_CAPABILITY, room_of_guarantee
+from berth_descheduler.registry import EVERY_CAPABILITY, groups_of, room_of_guarantee
 
 PLUGIN_NAME: Final = "Defragmentation"
 
@@ -43,7 +43,12 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "numberOfNodes": "`Threshold`: act only if more nodes than this are low; 0 by default.",
     "evictableNamespaces": "Namespaces whose pods may move: a list `include` or a list `exclude`; all by default.",
     "coolDownTime": "How long a node that pods were moved off is no source again; none by default.",
-    **{argument: meaning for goal in GOALS for argument, meaning in goal.arguments.items()},
+    **{
+        argument: meaning
+        for goal in OFFERED_GOALS
+        for group in groups_of(goal)
+        for argument, meaning in group.arguments.items()
+    },
 }
 """Each argument with its meaning, as the reference page shows it."""
 
@@ -109,12 +114,18 @@ class DefragmentationArgs:
     own: Any = None
     """What the goal has read from its own arguments; None becomes their defaults."""
 
+    further: Mapping[ArgumentGroup[Any], Any] = field(default_factory=dict, hash=False)
+    """What capabilities have read from the arguments that they add to those of the goal; missing ones by default."""
+
     def __post_init__(self) -> None:
         """Refuse arguments that contradict one another, naming the field."""
         if self.whole_nodes is None:
             object.__setattr__(self, "whole_nodes", bool(self.goal.whole_nodes))
         if self.own is None:
             object.__setattr__(self, "own", self.goal.read({}))
+        groups = (group for group in groups_of(self.goal) if group is not self.goal)
+        further = {group: self.further[group] if group in self.further else group.read({}) for group in groups}
+        object.__setattr__(self, "further", further)
         for name, thresholds in self._maps():
             if thresholds.get(self.resource_type) is None:
                 raise InputError(
@@ -129,6 +140,20 @@ class DefragmentationArgs:
             usual = f"{str(required).lower()} or nothing with the strategy {self.goal.name}"
             raise InputError("wholeNodes", self.whole_nodes, usual)
         self.goal.check(self)
+
+    @property
+    def groups(self) -> tuple[tuple[ArgumentGroup[Any], Any], ...]:
+        """Return the groups of arguments that only its goal has, each with what was read from them."""
+        return (*self.further.items(), (self.goal, self.own))
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules that these arguments make."""
+        return tuple(rule for group, own in self.groups for rule in group.rules(own))
+
+    @property
+    def weighs_nodes(self) -> bool:
+        return any(rule.weighs_nodes for rule in self.rules)
 
     @property
     def room_of_guarantee(self) -> RoomOfGuarantee:
@@ -170,8 +195,10 @@ class DefragmentationArgs:
             raise InputError("resourceType", resource, "a resource such as cpu, memory or nvidia.com/gpu")
         goal = read_goal(raw.get("strategy", DEFAULT_GOAL.name))
         # Newest first, as the help lists their options.
-        own_arguments = {offered_goal: offered_goal.read(raw) for offered_goal in reversed(OFFERED_GOALS)}
-        _check_own(own_arguments, goal)
+        values = {
+            group: group.read(raw) for offered_goal in reversed(OFFERED_GOALS) for group in groups_of(offered_goal)
+        }
+        _refuse_those_of_others(values, goal)
         return cls(
             resource_type=resource,
             low=_thresholds(raw, "lowThresholds", {resource: LOW_DEFAULT}),
@@ -182,7 +209,8 @@ class DefragmentationArgs:
             cool_down=_cool_down(raw.get("coolDownTime", 0)),
             goal=goal,
             whole_nodes=_flag(raw.get("wholeNodes")),
-            own=own_arguments[goal],
+            own=values[goal],
+            further=values,
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -195,7 +223,7 @@ class DefragmentationArgs:
             "coolDownTime": format_duration(self.cool_down),
             "strategy": self.goal.name,
             "wholeNodes": self.empties_whole_nodes,
-            **self.goal.write(self.own),
+            **{name: value for group, own in self.groups for name, value in group.write(own).items()},
         }
 
     @property
@@ -214,13 +242,13 @@ class DefragmentationArgs:
         )
 
 
-def _check_own(own: Mapping[Goal[Any, Any], Any], wanted: Goal[Any, Any]) -> None:
+def _refuse_those_of_others(values: Mapping[ArgumentGroup[Any], Any], wanted: Goal[Any, Any]) -> None:
     """Raise `InputError` for arguments that only another goal has than the one that is wanted."""
-    for goal, goal_arguments in own.items():
-        goal.check_own(goal_arguments)
-        if goal is not wanted and goal_arguments != goal.read({}):
-            name, value = next(iter(goal.write(goal_arguments).items()))
-            raise InputError(name, value, f"nothing with a strategy other than {goal.name}")
+    for goal in reversed(OFFERED_GOALS):
+        for group in groups_of(goal) if goal is not wanted else ():
+            if values[group] != group.read({}):
+                name, value = next(iter(group.write(values[group]).items()))
+                raise InputError(name, value, f"nothing with a strategy other than {goal.name}")
 
 
 def _thresholds(raw: Mapping[str, Any], field_name: str, default: Mapping[str, int]) -> Thresholds:
@@ -257,13 +285,15 @@ class Defragmentation:
 
     args: DefragmentationArgs = field(default_factory=DefragmentationArgs)
 
-    may_read: ClassVar[tuple[ObjectKind, ...]] = tuple(kind for goal in GOALS for kind in goal.may_read)
+    may_read: ClassVar[tuple[ObjectKind, ...]] = tuple(
+        kind for goal in OFFERED_GOALS for group in groups_of(goal) for kind in group.may_read
+    )
     """What plans of any goal read beside a snapshot."""
 
     @property
     def reads(self) -> tuple[ObjectKind, ...]:
         """Return what plans of its goal read beside a snapshot."""
-        return self.args.goal.reads(self.args.own)
+        return tuple(kind for group, own in self.args.groups for kind in group.reads(own))
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "Defragmentation":
@@ -331,7 +361,7 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
             SourceCoolDown(args.cool_down if args else timedelta(0)),
             *_kept_rules(settings),
             *(rule for capability in EVERY_CAPABILITY for rule in capability.rules(plugins)),
-            *(args.goal.rules(args.own) if args else ()),
+            *(args.rules if args else ()),
             *rules_of(plugins),
         ),
         named_resources=args.named_resources if args else {"resourceType": CPU},

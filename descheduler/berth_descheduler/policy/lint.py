@@ -331,22 +331,24 @@ def _loads(snapshot: Snapshot) -> Iterator[Counter[str]]:
 
 
 def _check_goal(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[PolicyFinding]:
-    """Ask the goal of `Defragmentation` what will not work well."""
+    """Ask the goal of `Defragmentation` and what capabilities add to it what will not work well."""
     plugin = run.planner.plugins.balance.plugin
     if not isinstance(plugin, Defragmentation):
         return
     is_repeated = run.schedule is not None
-    for warning in plugin.args.goal.findings(plugin.args, policy, run.planner, is_repeated=is_repeated):
-        yield _warning(f"spec.profiles[0].pluginConfig.{PLUGIN_NAME}.args.{warning.argument}", warning.message)
+    for group, _ in plugin.args.groups:
+        for warning in group.findings(plugin.args, policy, run.planner, is_repeated=is_repeated):
+            yield _warning(f"spec.profiles[0].pluginConfig.{PLUGIN_NAME}.args.{warning.argument}", warning.message)
 
 
 def _find_not_known(run: PolicyRun, snapshot: Snapshot | None) -> Iterator[PolicyFinding]:
     """Yield what the goal's arguments leave to objects of the cluster that are not known here."""
     plugin = run.planner.plugins.balance.plugin
     if isinstance(plugin, Defragmentation):
-        for warning in plugin.args.goal.not_known(plugin.args.own, snapshot):
-            field = f"spec.profiles[0].pluginConfig.{PLUGIN_NAME}.args.{warning.argument}"
-            yield PolicyFinding(Severity.NOTE, field, warning.message)
+        for group, own in plugin.args.groups:
+            for warning in group.not_known(own, snapshot):
+                field = f"spec.profiles[0].pluginConfig.{PLUGIN_NAME}.args.{warning.argument}"
+                yield PolicyFinding(Severity.NOTE, field, warning.message)
 
 
 def _check_evictor(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[PolicyFinding]:

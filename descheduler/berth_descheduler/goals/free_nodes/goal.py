@@ -6,26 +6,12 @@ from fractions import Fraction
 from typing import Any, ClassVar, Final
 
 from berth_core import (
-    NODE_PRICES_CONFIG_MAP,
     Deadline,
     DeschedulerPolicy,
     InputError,
     Objective,
     RunMode,
-    Snapshot,
 )
-from berth_core.snapshot import ObjectKind
-from berth_descheduler.framework.rules import Rule
-from berth_descheduler.goals.free_nodes.arguments import (
-    MIN_SAVINGS,
-    NODE_PRICE,
-    PRICE_ARGUMENTS,
-    PRICE_OPTIONS,
-    PriceArguments,
-    price_arguments_of,
-)
-from berth_descheduler.goals.free_nodes.price_map import PRICE_MAP
-from berth_descheduler.goals.free_nodes.prices import CONFIG_MAP
 from berth_descheduler.goals.free_nodes.threshold import Threshold, ThresholdRules
 from berth_descheduler.goals.free_nodes.view import (
     describe_freed_nodes,
@@ -46,8 +32,9 @@ from berth_descheduler.planner.goal import (
     Own,
 )
 from berth_descheduler.planner.sentences import pods_moved_instead
-from berth_descheduler.planner.weights import format_weight
+from berth_descheduler.planner.weights import format_weight, parse_weight
 
+MIN_SAVINGS: Final = "minSavingsPerMove"
 _NARROW_PERCENT: Final = 10
 _ALL_PERCENT: Final = Fraction(100)
 _BELOW_ANY_USE: Final = Fraction(-1)
@@ -154,66 +141,52 @@ class ThresholdGoal(FreeNodesGoal[None, ThresholdRules]):
         yield GoalLimit("defragmentThresholds", condition, lambda rules: replace(rules, defragment=any_use))
 
 
-class ConsolidateGoal(FreeNodesGoal[PriceArguments, int]):
-    """Frees as many nodes as possible, or those that cost most."""
+class ConsolidateGoal(FreeNodesGoal[int, int]):
+    """Frees as many nodes as possible, or those that weigh most.
+
+    Of its own it reads what each move has to save an hour, in millionths.
+    """
 
     name: ClassVar[str] = "Consolidate"
-    arguments: ClassVar[Mapping[str, str]] = PRICE_ARGUMENTS
-    options: ClassVar[tuple[GoalOption, ...]] = PRICE_OPTIONS
-    may_read: ClassVar[tuple[ObjectKind, ...]] = (PRICE_MAP,)
+    arguments: ClassVar[Mapping[str, str]] = {
+        MIN_SAVINGS: "`Consolidate` with `nodePrice`: what each move has to save an hour; 0 by default.",
+    }
+    options: ClassVar[tuple[GoalOption, ...]] = (
+        GoalOption(
+            "--min-savings-per-move",
+            "AMOUNT",
+            "consolidate: what each move has to save; default: nothing.",
+            fields=(MIN_SAVINGS,),
+        ),
+    )
 
-    def read(self, raw: Mapping[str, Any]) -> PriceArguments:
-        return PriceArguments.parse(raw)
+    def read(self, raw: Mapping[str, Any]) -> int:
+        return parse_weight(MIN_SAVINGS, raw.get(MIN_SAVINGS, 0))
 
-    def check_own(self, own: PriceArguments) -> None:
-        own.check()
-
-    def write(self, own: PriceArguments) -> dict[str, Any]:
-        return own.to_mapping()
+    def write(self, own: int) -> dict[str, Any]:
+        return {MIN_SAVINGS: format_weight(own)} if own else {}
 
     def read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return price_arguments_of(options)
+        return {MIN_SAVINGS: options["min_savings_per_move"] or 0}
 
-    def rules(self, own: PriceArguments) -> tuple[Rule, ...]:
-        return (own.node_prices,) if own.node_prices else ()
-
-    def reads(self, own: PriceArguments) -> tuple[ObjectKind, ...]:
-        return self.may_read if own.node_prices.config_map else ()
-
-    def not_known(self, own: PriceArguments, snapshot: Snapshot | None) -> Iterator[ArgumentWarning]:
-        """Say that the prices are in the cluster, where they are not in the snapshot."""
-        if own.node_prices.config_map and (snapshot is None or PRICE_MAP.name not in snapshot.beside):
-            text = f"the prices are in the ConfigMap {NODE_PRICES_CONFIG_MAP} of the cluster and are not known here"
-            yield ArgumentWarning(f"{NODE_PRICE}.{CONFIG_MAP}", text)
+    def check(self, args: GoalArguments) -> None:
+        """Refuse savings where no argument says what nodes cost."""
+        if args.own and not args.weighs_nodes:
+            expected = "nothing without nodePrice, by which a node's moves save something"
+            raise InputError(MIN_SAVINGS, format_weight(args.own), expected)
 
     def request(self, args: GoalArguments) -> int:
-        """Return what each move has to save."""
-        price_arguments: PriceArguments = args.own
-        return price_arguments.min_savings_per_move
+        min_savings: int = args.own
+        return min_savings
 
     def strategy(self, asked: int, deadline: Deadline) -> Strategy:
         from berth_descheduler.goals.free_nodes.consolidate import Consolidate  # noqa: PLC0415 - numpy takes a while to import
 
         return Consolidate(deadline, min_savings_per_move=asked)
 
-    def findings(
-        self, args: GoalArguments, policy: DeschedulerPolicy, planner: PlannerSettings, *, is_repeated: bool
-    ) -> Iterator[ArgumentWarning]:
-        """Look for savings that no node can reach."""
-        del policy, planner, is_repeated
-        price_arguments: PriceArguments = args.own
-        prices, min_savings = price_arguments.node_prices, price_arguments.min_savings_per_move
-        if prices.config_map:
-            return
-        highest = max((*prices.instance_types.values(), prices.default or 0))
-        if min_savings > highest and not (prices.annotation or prices.label):
-            text = f"{format_weight(min_savings)} is above every price of nodePrice: no node is worth a move"
-            yield ArgumentWarning(MIN_SAVINGS, text)
-
     def limits(self, args: GoalArguments) -> Iterator[GoalLimit[int]]:
-        price_arguments: PriceArguments = args.own
-        if min_savings := price_arguments.min_savings_per_move:
-            condition = f"without {MIN_SAVINGS}: {format_weight(min_savings)}"
+        if args.own:
+            condition = f"without {MIN_SAVINGS}: {format_weight(args.own)}"
             yield GoalLimit(MIN_SAVINGS, condition, lambda _: 0, is_about_moves=True)
 
 

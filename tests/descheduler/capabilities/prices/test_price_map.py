@@ -12,9 +12,9 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.objects import Node
 from berth_core.snapshot import ObjectKind, RawObject, Snapshot
+from berth_descheduler.capabilities.prices.node_prices import NodePrices
+from berth_descheduler.capabilities.prices.price_map import PRICE_MAP
 from berth_descheduler.cli.main import run
-from berth_descheduler.goals.free_nodes.price_map import PRICE_MAP
-from berth_descheduler.goals.free_nodes.prices import NodePrices
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins.registry import installed_plugins

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from berth_core import NODE_PRICES_CONFIG_MAP, InputError, Node, first_few, refuse_unknown
+from berth_descheduler.capabilities.prices.price_map import PriceMap
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.rules import Rule
-from berth_descheduler.goals.free_nodes.price_map import PriceMap
 from berth_descheduler.planner.weights import format_weight, parse_weight
 
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from berth_core.migration_plans import PlanPhase
 from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
+from berth_descheduler.capabilities.prices.node_prices import NodePrices
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.goals.free_nodes.prices import NodePrices
 from berth_descheduler.metrics import CycleMetrics
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, plan
@@ -90,7 +90,7 @@ ways = st.builds(
 def test_no_end_frees_more_money_than_the_bound_and_what_is_proven_is_best(
     snapshot: Snapshot, types: list[str], how: PlannerSettings
 ) -> None:
-    assume(not args_of(how).own.min_savings_per_move)
+    assume(not args_of(how).own)
     snapshot = typed(snapshot, types)
 
     made = plan(snapshot, how)
@@ -174,15 +174,15 @@ def test_every_step_is_feasible_and_every_plan_is_worth_its_moves(
     assert made.quality is not None
     assert made.quality.weight is not None
     assert made.quality.weight.reached <= made.quality.weight.upper_bound
-    assert money(made) >= args_of(how).own.min_savings_per_move * len(made.moves)
+    assert money(made) >= args_of(how).own * len(made.moves)
     assert how.limits.max_moves is None or len(made.moves) <= how.limits.max_moves
 
 
 @holds_for(clusters(), ways)
 def test_equal_prices_give_the_plan_without_prices(snapshot: Snapshot, how: PlannerSettings) -> None:
-    equal = {"node_prices": NodePrices(default=250_000), "min_savings_per_move": 0}
-    without = plan(snapshot, with_args(how, node_prices=NodePrices(), min_savings_per_move=0))
-    priced = plan(snapshot, with_args(how, **equal))
+    without = plan(snapshot, with_args(how, own=0, further={}))
+    (prices,) = args_of(how).further
+    priced = plan(snapshot, with_args(how, own=0, further={prices: NodePrices(default=250_000)}))
 
     assert priced.moves == without.moves
     assert priced.freed_nodes == without.freed_nodes

@@ -1,0 +1,1 @@
+"""What nodes cost an hour, by which `Consolidate` frees the most money."""
