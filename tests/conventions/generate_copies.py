@@ -28,8 +28,8 @@ _CHART_README: Final = """\
 # The chart of Berth
 
 The chart installs the operator, the descheduler, their rights and the CRDs of Berth. One Berth serves the whole
-cluster: do not install it twice. It needs Kubernetes 1.31 or newer; [a page](../../shared/docs/kubernetes.md) says what
-was seen on which version.
+cluster: do not install it twice. It needs Kubernetes 1.31 or newer; [your
+cluster](../../shared/docs/kubernetes.md) says what else, and what was seen on which version.
 
 The images are not published yet. Build them at the top of the repository, and push them where your nodes find them:
 
