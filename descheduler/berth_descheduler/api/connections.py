@@ -65,11 +65,7 @@ class TimeoutProtocol(H11Protocol):
         self._idle_since = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the request timer; beyond a limit, refuse the connection that has been idle for longest.
-
-        A connection whose caller is not known yet counts as idle: otherwise callers without a token would close the
-        interface to all newcomers.
-        """
+        """Start the request timer; beyond a limit, refuse the connection that has been idle for longest."""
         super().connection_made(transport)
         if self.client is not None:
             host, port = self.client
@@ -77,6 +73,7 @@ class TimeoutProtocol(H11Protocol):
         self._start_request_timer()
         surplus, text = self._surplus()
         if surplus:
+            # One whose caller is not known yet counts as idle, or callers without a token could shut out newcomers.
             waiting_connections = [
                 connection for connection in surplus if connection is not self and not connection.is_at_work
             ]

@@ -120,10 +120,8 @@ LastEventId = Annotated[
 
 
 def read_version(tag: str | None, version: str) -> str:
-    """Return the version that the header If-Match and a body name, "" if neither does; raises `ProblemError`.
-
-    A tag may be marked as weak by a proxy that compresses answers; the version is the same.
-    """
+    """Return the version that the header If-Match and a body name, "" if neither does; raises `ProblemError`."""
+    # A proxy that compresses answers may have marked the tag as weak (RFC 9110, 8.8.1): the version is the same.
     tagged_version = (tag or "").removeprefix("W/").strip('"')
     if version and tagged_version and version != tagged_version:
         text = f"the header If-Match and the body name two versions, {tagged_version} and {version}; a plan has one"

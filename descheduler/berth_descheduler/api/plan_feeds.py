@@ -1,7 +1,4 @@
-"""Feeds of the events of plans: one watch per plan, shared by its readers.
-
-A watch runs in a thread; everything else belongs to one event loop.
-"""
+"""Feeds of the events of plans: one watch per plan, in a thread, shared by its readers in one event loop."""
 
 import asyncio
 from collections import OrderedDict, deque

@@ -89,11 +89,7 @@ class RequestGuard:
     async def _answer_caller(
         self, scope: Scope, receive: "_RequestBody", send: Send, authorization: Sequence[str]
     ) -> None:
-        """Answer a request within the limits of its caller.
-
-        It takes one of all places only once its caller is known to have the right and its body has come: neither a
-        caller without the right nor one that sends slowly holds a place.
-        """
+        """Answer a request within the limits of its caller."""
         async with asyncio.timeout(self._times.request_seconds) as deadline:
             with self._admission.visit() as ticket:
                 context = RequestContext(ticket, deadline, authorization=authorization)
@@ -104,6 +100,7 @@ class RequestGuard:
                 if right is not None:
                     await self._authority.require(context.subject, right)
                 body = await self._read_body(scope, receive)
+                # Only now: neither a caller without the right nor one that sends slowly holds one of the places.
                 ticket.take_place()
                 await self._app(scope, _replayed(body, receive), send)
 

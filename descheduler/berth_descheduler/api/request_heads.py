@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 _END: Final = b"\r\n\r\n"
+# RFC 9112 lets recipients accept a bare LF (section 2.2) and folded lines (5.2), so two of them may differ.
 _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
 _BARE_RETURN: Final = re.compile(rb"\r(?!\n|\Z)")
 _CONTINUED_LINE: Final = re.compile(rb"\r\n[ \t]")

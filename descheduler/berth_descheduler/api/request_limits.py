@@ -17,11 +17,8 @@ _SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):[^:]+")
 
 
 def caller_of(user: str) -> str:
-    """Return the name under which a user's requests are counted.
-
-    Whoever may create one ServiceAccount in a namespace may create many: they count as one, under the name of their
-    group.
-    """
+    """Return the name under which a user's requests are counted: for a ServiceAccount that of its namespace's group."""
+    # Whoever may create one ServiceAccount in a namespace may create many, so they count as one.
     match = _SERVICE_ACCOUNT.fullmatch(user)
     return user if match is None else f"system:serviceaccounts:{match[1]}"
 

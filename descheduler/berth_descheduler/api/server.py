@@ -153,10 +153,8 @@ def serve_rest(
     kubeconfig: str | None,
     context: str | None,
 ) -> ExitStack:
-    """Start the server, if there are settings for one, and return its context.
-
-    It has its own connections to the API server, so that busy callers do not slow down the service.
-    """
+    """Start the server, if there are settings for one, and return its context."""
+    # With connections to the API server of its own, so that busy callers do not slow down the service.
     stack = ExitStack()
     if settings is None:
         return stack

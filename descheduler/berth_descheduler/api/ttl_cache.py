@@ -21,9 +21,9 @@ class TtlCache(Generic[K, V]):
         self._asked: dict[K, asyncio.Task[V]] = {}
 
     async def answer(self, key: K, ask: Callable[[], Awaitable[V]], seconds: Callable[[V], float]) -> V:
-        """Return the cached answer, or ask and cache the answer for `seconds(answer)`.
+        """Return the cached answer, or ask and cache the answer for `seconds(answer)`; failures are not cached.
 
-        Callers that ask for the same key meanwhile wait for the same answer; a failure is not cached.
+        Concurrent callers with the same key wait for the same answer.
         """
         until, answer = self._answers.get(key, (0.0, None))
         if answer is not None and self._clock.monotonic() < until:

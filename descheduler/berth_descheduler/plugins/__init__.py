@@ -1,7 +1,4 @@
-"""Arguments of the balance plugins and eviction filters that policies configure.
-
-Pure, no I/O.
-"""
+"""Arguments of the balance plugins and eviction filters that policies configure; pure, no I/O."""
 
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor, label_selectors
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs

@@ -30,19 +30,13 @@ _Check = Callable[[Pod], Iterable[Refusal]]
 
 @dataclass(frozen=True, slots=True)
 class DefaultEvictor:
-    """Keeps pods by the arguments of a policy.
-
-    It does so both when a plan is made and right before an eviction.
-    """
+    """Keeps pods by the arguments of a policy, when a plan is made and right before an eviction."""
 
     args: DefaultEvictorArgs = field(default_factory=DefaultEvictorArgs)
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "DefaultEvictor":
-        """Return the plugin with a policy's `args`.
-
-        Raises `InputError` that names the field.
-        """
+        """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
         return cls(DefaultEvictorArgs.parse(args))
 
     def filter(self, view: ClusterView) -> PodFilter:
@@ -50,10 +44,8 @@ class DefaultEvictor:
         return self._filter(view, (_owner_check(self.args, view),))
 
     def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
-        """Return the same filter as `filter`, without what does not change.
-
-        Labels, annotations, ages and the namespace may have changed since the plan was made.
-        """
+        """Return the checks of `filter` whose answers may have changed since the plan was made."""
+        # A pod's labels, annotations and age change, and its namespace's labels; its owners do not.
         return self._filter(view, ())
 
     def _filter(self, view: ClusterView, lasting_checks: tuple[_Check, ...]) -> PodFilter:
@@ -61,10 +53,8 @@ class DefaultEvictor:
         all_checks = (*scope, *_single_checks(self.args, view), *lasting_checks)
 
         def objections(pod: Pod) -> list[Refusal]:
-            """Return every reason.
-
-            A pod with the annotation is asked for the scope alone.
-            """
+            """Return every reason to keep a pod; one with the annotation is checked for the scope alone."""
+            # As upstream, a pod may override checks of itself by the annotation; it cannot widen the policy's scope.
             checks = scope if EVICT_ANNOTATION in pod.metadata.annotations else all_checks
             return [refusal for check in checks for refusal in check(pod)]
 
@@ -80,10 +70,7 @@ def label_selectors(plugins: PluginSet) -> tuple[LabelSelector, ...]:
 
 
 def _scope_checks(args: DefaultEvictorArgs, view: ClusterView) -> Iterator[_Check]:
-    """Yield the checks of a pod's node and namespace.
-
-    Reads nothing that no argument needs.
-    """
+    """Yield the checks of a pod's node and namespace, only those that an argument needs."""
     if args.node_selector is not None:
         yield _node_check(args, view)
     if args.namespaces != EvictableNamespaces():
@@ -240,10 +227,7 @@ def _age_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
 
 
 def _is_old(pod: Pod, args: DefaultEvictorArgs, view: ClusterView) -> bool:
-    """Return whether a pod is at least as old as asked.
-
-    Returns False where that is not known.
-    """
+    """Return whether a pod is at least as old as asked, False where its age is not known."""
     if pod.status.start_time is None or view.now is None or args.min_pod_age is None:
         return False
     try:

@@ -93,10 +93,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PriorityThreshold:
-    """Pods of this priority and above stay.
-
-    It is a value, or the name of a PriorityClass that has it.
-    """
+    """The priority from which on pods stay: a value, or the name of a PriorityClass that has it."""
 
     value: int | None = None
     name: str = ""
@@ -104,10 +101,7 @@ class PriorityThreshold:
 
 @dataclass(frozen=True, slots=True)
 class DefaultEvictorArgs:
-    """Which pods may be moved.
-
-    As made without arguments: all that upstream would evict by default.
-    """
+    """Which pods may be moved, by default those that the upstream descheduler would evict by default."""
 
     node_selector: LabelSelector | None = None
     """Only pods on these nodes, and only to these nodes; None: all."""
@@ -142,10 +136,7 @@ class DefaultEvictorArgs:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "DefaultEvictorArgs":
-        """Return the arguments of a policy's `args`.
-
-        Raises `InputError` that names the field.
-        """
+        """Return the arguments of a policy's `args`; raises `InputError` that names the field."""
         refuse_unknown("args", raw, ARGUMENTS)
         _flag(raw, "nodeFit")  # a target is always sought, and its place held: nothing depends on it
         classes = _storage_classes(raw.get("podProtections"))
@@ -176,10 +167,7 @@ class DefaultEvictorArgs:
 
 
 def _optional(raw: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> T | None:
-    """Return what a field holds, None where it is empty.
-
-    An error names the field.
-    """
+    """Return what a field holds, None where it is empty; an error names the field."""
     value = raw.get(name)
     if value is None or value in ("", {}):
         return None

@@ -67,10 +67,7 @@ _ALIASES: Final = {
 
 
 def find_double_names(raw: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the arguments that are given under another name as well.
-
-    Each comes with the name that is preferred.
-    """
+    """Return the arguments that are given under two names, each with the preferred one."""
     names_and_preferred = [(argument, _ALIASES.get(argument, argument)) for argument in raw]
     names = [preferred for _, preferred in names_and_preferred]
     return tuple(
@@ -228,10 +225,7 @@ class DefragmentationArgs:
 
     @property
     def named_resources(self) -> dict[str, str]:
-        """Return each field that names a resource, with the resource.
-
-        Nodes are judged by these resources.
-        """
+        """Return each field that names a resource by which nodes are judged, with the resource."""
         return {"resourceType": self.resource_type, **self.goal.named_resources(self)}
 
     def _maps(self) -> tuple[tuple[str, Thresholds], ...]:
@@ -297,10 +291,7 @@ class Defragmentation:
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "Defragmentation":
-        """Return the plugin with a policy's `args`.
-
-        Raises `InputError` that names the field.
-        """
+        """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
         return cls(DefragmentationArgs.parse(args))
 
     def strategy(self, deadline: Deadline) -> Strategy:
@@ -316,10 +307,7 @@ class Defragmentation:
 
 @dataclass(frozen=True, slots=True)
 class NoBalance:
-    """The balance plugin of a profile that enables none.
-
-    Only named pods are moved.
-    """
+    """The balance plugin of a profile that enables none: only named pods are moved."""
 
     goal: ClassVar[MovePodsGoal] = MovePodsGoal()
 

@@ -1,4 +1,4 @@
-"""The plugin `EndsSoon`: pods that end soon by themselves are not moved.
+"""The plugin `EndsSoon`: pods that soon end by themselves are not moved.
 
 Their place becomes free anyway, and a move would cost them the work that they have nearly done.
 """
@@ -36,9 +36,9 @@ class EndsSoon:
         return cls(ends_within)
 
     def filter(self, view: ClusterView) -> PodFilter:
-        """Return the filter that keeps pods by `volcano.sh/maximum-runtime` of theirs or their group, and deadlines.
+        """Return the filter that keeps pods by their own or their group's `volcano.sh/maximum-runtime` and deadlines.
 
-        Without a time to count from it keeps nothing.
+        A pod without a time to count from is not kept.
         """
         ends = PodEnds(view.snapshot.pod_groups)
 

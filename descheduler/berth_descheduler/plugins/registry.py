@@ -132,10 +132,7 @@ OWN_PLUGINS: Final[Mapping[str, PluginType]] = {
 
 
 def goal_of(objective: Objective) -> Goal[Any, Any]:
-    """Return what a recorded plan is for.
-
-    Plans of plugins by others free nodes.
-    """
+    """Return what a recorded plan is for; plans of third-party plugins free nodes."""
     return capability_goal(objective) or goal_named(objective.strategy)
 
 
@@ -160,8 +157,5 @@ def on_demand_settings(settings: PlannerSettings, plugin: OnDemand) -> PlannerSe
 
 
 def installed_plugins() -> PluginRegistry:
-    """Return the plugins that a policy can name.
-
-    These are Berth's own and those that are installed beside it.
-    """
+    """Return the plugins that a policy can name: Berth's own and those that are installed beside it."""
     return PluginRegistry.discover(OWN_PLUGINS)

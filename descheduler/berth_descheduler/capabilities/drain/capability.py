@@ -1,4 +1,4 @@
-"""What the descheduler asks of drains."""
+"""The registration of drains: their command, their path and their goal."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 
 
 class DrainCapability(Capability):
-    """Nodes that all pods leave, because people ask for that; no policy can."""
+    """Moves all pods off nodes on request; no policy can ask for it."""
 
     name: ClassVar[str] = NODE_DRAIN
     goal: ClassVar[MovePodsGoal] = NodeDrain.goal

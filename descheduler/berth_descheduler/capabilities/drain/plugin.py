@@ -38,7 +38,7 @@ NODE_DRAIN: Final = "NodeDrain"
 """The name by which plans record that they drain nodes."""
 
 DRAINED_AT_ONCE: Final = 200
-"""So many moves of a drain begin together unless it says otherwise."""
+"""How many moves of a drain begin together by default."""
 
 _STAYING_SHOWN: Final = 20
 _NODES: Final = "nodes"
@@ -76,7 +76,7 @@ class NodeDrain:
     """Whether pods leave that lose the data of their `emptyDir` volumes."""
 
     skip_refused: bool = False
-    """Whether the others leave where some pods cannot; if not, a plan that leaves one behind does not begin."""
+    """Whether the others leave if some pods cannot; otherwise a plan that leaves one behind does not begin."""
 
     harmless_owners: frozenset[str] = frozenset()
     """Kinds above controllers whose pods leave, as `harmlessOwners` of `DefaultEvictor` has them."""
@@ -116,7 +116,8 @@ class NodeDrain:
         return self.goal.strategy(None, deadline)
 
     def deschedule(self, view: ClusterView) -> Iterator[Candidate]:
-        """Yield the pods that leave; small ones come last, since they find a place more easily."""
+        """Yield the pods that leave."""
+        # Largest first, as first-fit decreasing does: small pods still find a place where large ones do not.
         snapshot = view.snapshot
         other_nodes = frozenset(node.metadata.name for node in snapshot.nodes) - self.nodes
         shares = _Shares(snapshot)
@@ -127,11 +128,9 @@ class NodeDrain:
             yield Candidate(pod.metadata.namespace, pod.metadata.name, reason, nodes=other_nodes)
 
     def carried_out(self, cycle: CycleSettings) -> CycleSettings:
-        """Return settings by which nodes are drained.
-
-        Pods leave again that were moved lately, no node is marked as freed, and places are held before the first pod
-        goes.
-        """
+        """Return the settings of a drain's cycles."""
+        # All places are held before the first pod goes. No cool-down: pods that were moved lately leave, too. And no
+        # node is marked as freed: what becomes of it is up to those who drain it.
         execution = replace(cycle.execution, holds_all=True, max_open_moves=MOST_IN_A_WAVE)
         return replace(
             cycle, execution=execution, pod_cool_down=timedelta(0), node_cool_down=timedelta(0), freed=FreedNodes()
@@ -143,10 +142,7 @@ class NodeDrain:
         return "" if is_about_them else "it moves pods off other nodes than those that it drains"
 
     def why_not_begun(self, plan: Plan, snapshot: Snapshot, mode: RunMode | None) -> NotBegun | None:
-        """Return why a drain does not begin that has to take every pod along, or whose nodes still take pods.
-
-        None if it begins, or is for looking at only.
-        """
+        """Return why a drain with staying pods or uncordoned nodes does not begin; None if it begins, or only plans."""
         nodes = (node for node in snapshot.nodes if node.metadata.name in self.nodes)
         uncordoned_nodes = [node.metadata.name for node in nodes if not node.spec.unschedulable]
         if uncordoned_nodes and mode is not RunMode.PLAN:
@@ -161,7 +157,7 @@ class NodeDrain:
 
 
 class _Shares:
-    """How large pods are beside what all nodes have."""
+    """The sizes of pods as shares of what all nodes have."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._all = ResourceAmounts.total(map(_allocatable, snapshot.nodes))

@@ -1,4 +1,4 @@
-"""What the descheduler asks of its part in the use of nodes: nothing but the plugin."""
+"""The registration of the capability, which has nothing but the plugin `HotNodes`."""
 
 from collections.abc import Mapping
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""What is known of the use of a cluster's nodes and pods at one moment, and what is not, in sentences."""
+"""The measured use of a cluster's nodes and pods at one moment, and sentences on what is not known of it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ from berth_descheduler.capabilities.hot_nodes.readings import (
 from berth_descheduler.framework.interfaces import ClusterView
 
 _BELIEVED: Final = 2
-"""A node may use more than is allocatable, even a little more than it has, for rates are measured over short windows;
-more than so many times what it has is what kubelets report now and then after a restart."""
+"""A reading above this many times a node's capacity does not count: kubelets report such now and then after a restart.
+A node may use a little more than it has, for rates are measured over short windows."""
 
 _NANOS_PER_MILLI: Final = 1_000_000
 _SHOWN: Final = 5
@@ -43,14 +43,14 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """What a node uses of what is allocatable there, and when that was measured."""
+    """The use of a node beside its allocatable amounts, and when it was measured."""
 
     use: Use
     allocatable: Use
     at: datetime | None
 
     def share(self, resource: str) -> Fraction:
-        """Return the used part of a resource; what has nothing of it is used up."""
+        """Return the used part of a resource, 1 if none of it is allocatable."""
         return Fraction(self.use[resource], self.allocatable[resource]) if self.allocatable[resource] else Fraction(1)
 
 
@@ -60,30 +60,28 @@ class MeasuredCluster:
 
     view: ClusterView
     resources: tuple[str, ...]
-    """Those that are looked at."""
+    """The resources that are looked at."""
 
     @cached_property
     def nodes(self) -> Mapping[str, NodeUse]:
-        """Return by name what nodes use; those without a reading that counts are not there."""
+        """Return the use of nodes by name; those without a reading that counts are absent."""
         return {name: known for name, known in self._judged_nodes.items() if isinstance(known, NodeUse)}
 
     @cached_property
     def pods(self) -> Mapping[tuple[str, str], Use]:
-        """Return by namespace and name what pods use; those without a reading that counts are not there."""
+        """Return the use of pods by namespace and name; those without a reading that counts are absent."""
         return {key: known.use for key, known in self._judged_pods.items() if isinstance(known, Reading)}
 
     def use_of(self, pod: Pod) -> Use:
-        """Return what a pod uses, or requests where that is not known; raises `InputError` for unreadable requests.
-
-        A placeholder uses next to nothing: what counts is the pod whose place it holds.
-        """
+        """Return what a pod uses, or its requests if that is unknown; raises `InputError` for unreadable requests."""
+        # A placeholder uses next to nothing: what will count there is the pod whose place it holds.
         use = self.pods.get((pod.metadata.namespace, pod.metadata.name))
         if use is not None and PLACEHOLDER_LABEL not in pod.metadata.labels:
             return use
         return _in_units(occupied_requests(pod), self.resources)
 
     def arriving(self, node: str, known: NodeUse) -> Iterator[Pod]:
-        """Yield the pods on a node that its reading is too early for, and those that hold a place for others."""
+        """Yield the pods on a node that came after its reading, and those that hold a place for others."""
         for pod in self.view.snapshot.pods_on(node):
             started = read_timestamp(pod.status.start_time)
             # The kubelet sets the time when it takes a pod on: one that it has not taken on yet uses nothing so far.
@@ -147,7 +145,7 @@ class MeasuredCluster:
         return Unusable(too_much) if too_much else NodeUse(reading.use, allocatable, reading.at)
 
     def _capacity_of(self, node: Node) -> Use:
-        """Return what a node has in all, by default what is allocatable there."""
+        """Return a node's capacity, its allocatable amount where that is missing."""
         status = node.status
         return {
             name: exact_amount(name, status.capacity.get(name, status.allocatable.get(name))) for name in self.resources
@@ -181,7 +179,7 @@ class MeasuredCluster:
 
 
 def _more_than(use: Use, capacity: Use) -> str:
-    """Return of which resource more is used than can be, "" if of none."""
+    """Return which resource has a higher use than a node can have, "" for none."""
     excess = next((name for name, amount in use.items() if amount > _BELIEVED * capacity[name]), "")
     return f"odd: more {excess} than {_BELIEVED} times what the node has" if excess else ""
 

@@ -1,4 +1,4 @@
-"""The plugin `HotNodes`: requests are what a plan is made of, actual use is what it must not make worse."""
+"""The plugin `HotNodes`: plans are made by requests, and must not make nodes with a high actual use worse."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,9 +1,9 @@
-"""Readings of the metrics API, `metrics.k8s.io/v1beta1`: what nodes and pods use, exact, and why one does not count.
+"""Readings of the metrics API, `metrics.k8s.io/v1beta1`: the exact use of nodes and pods, and why one does not count.
 
 metrics-server stamps a reading with the time of the kubelet's last measurement, and gives as its `window` the time
 since the one before, usually 15 s or a minute (`resourceUsage` in its `pkg/storage/types.go`). It has no reading of a
 node that it could not scrape, or of a container that it has scraped only once. Adapters of other stores may keep
-answering with what is long over.
+answering with old values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ def _read(
 
 
 def _why_stale(at: datetime, window: timedelta, read_at: datetime | None) -> str:
-    """Return how far a reading is from the time at which it was got, "" if it is not."""
+    """Return how old a reading is, or how far ahead of the time, if that is too much; else ""."""
     longest = max(_LEAST_STALE, _STALE_WINDOWS * window)
     age = read_at - at if read_at is not None else timedelta(0)
     if abs(age) <= longest:
@@ -110,7 +110,7 @@ def _text(raw: RawObject, field: str) -> str:
 
 
 def name_of(raw: RawObject) -> tuple[str, str]:
-    """Return namespace and name, "" for what is not there."""
+    """Return namespace and name, each "" if it is missing."""
     metadata = raw.get("metadata")
     known = metadata if isinstance(metadata, Mapping) else {}
     return _text(known, "namespace"), _text(known, "name")

@@ -18,12 +18,11 @@ from berth_descheduler.planner.settings import WHOLE
 HOT_NODES: Final = "HotNodes"
 
 _RANKS: Final = 4
-"""Nodes are told apart by quarters of the way to the threshold: a node's use differs a little with every reading, and
-plans should not."""
+"""Nodes rank by quarters of the way to the threshold: every reading differs a little, and plans should not."""
 
 _LEAST_CPU: Final = 5_000_000
 _LEAST_MEMORY: Final = 8 << 20
-"""Steps in which use is rounded up at least: each amount that differs makes planning slower."""
+"""The smallest steps to which use is rounded up: the planner groups equal pods, so each different amount slows it."""
 
 _TENTHS: Final = 10
 _SHOWN: Final = 5
@@ -76,7 +75,7 @@ class HotNodesRule(Rule):
             return 0
         known = self._nodes.get(node.metadata.name)
         if known is None:
-            return _RANKS - 1  # it is not known to be cool
+            return _RANKS - 1  # without metrics it is not known to be cool
         nearest = max(_nearness(known, resource, threshold) for resource, threshold in self.target_usage.percentages)
         return min(_RANKS - 1, int(nearest * _RANKS))
 
@@ -109,7 +108,7 @@ def _nearness(known: NodeUse, resource: str, threshold: Fraction) -> Fraction:
 
 
 def _left(known: NodeUse, resource: str, threshold: Fraction, arriving: int) -> int:
-    """Return what a node may take on beside the pods that its reading does not have yet."""
+    """Return the use that a node may still take on, beside pods that its reading does not include yet."""
     left = int(known.allocatable[resource] * threshold / WHOLE) - known.use[resource] - arriving
     return max(-MOST_OF_BUDGET, min(MOST_OF_BUDGET, left))
 
@@ -118,7 +117,7 @@ def _demand(measured: MeasuredCluster, resource: str, pod: Pod) -> int | None:
     try:
         amount = measured.use_of(pod)[resource]
     except InputError:
-        return None  # the pod stays anyway, for its requests are odd
+        return None  # unreadable requests: the pod stays anyway
     return min(MOST_OF_BUDGET, coarse_cpu(amount) if resource == CPU else coarse_memory(amount))
 
 

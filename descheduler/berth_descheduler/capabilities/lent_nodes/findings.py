@@ -1,7 +1,7 @@
-"""What keeps lent nodes from being used and emptied by the clock, for `berth doctor`.
+"""The faults that keep lent nodes from being used and emptied by the clock, for `berth doctor`.
 
-RevocableZones say themselves what is wrong with their times, fences and pods. Here is also what they cannot know: a
-label that names no zone, a zone whose policy does not empty it, and DaemonSets that taints keep off lent nodes.
+The conditions of RevocableZones report their own times, fences and pods. What they cannot know is found here: a label
+that names no zone, a zone whose policy does not empty it, and DaemonSets that taints keep off lent nodes.
 """
 
 from collections import defaultdict
@@ -120,10 +120,7 @@ def _has_to_be_emptied(zone: RevocableZone) -> bool:
 
 
 def _empties(policy: DeschedulerPolicy, zone: RevocableZone) -> bool:
-    """Return whether a policy with the plugin takes pods off a zone's nodes by itself, as often as the zone counts on.
-
-    Whoever writes cron lines is trusted with their times.
-    """
+    """Return whether a policy with the plugin takes pods off a zone's nodes by itself, as often as the zone needs."""
     trigger = policy.spec.trigger
     if policy.spec.mode is not RunMode.AUTO or policy.spec.suspend:
         return False

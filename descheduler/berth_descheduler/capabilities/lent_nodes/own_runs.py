@@ -46,9 +46,9 @@ def zone_policies(client: KubeClient, of_people: Sequence[DeschedulerPolicy]) ->
 
 
 def takes_over(policy: DeschedulerPolicy, zone: str) -> bool:
-    """Return whether a policy says how a zone is emptied, be it suspended or only shown.
+    """Return whether a policy says how a zone is emptied, be it suspended or run for plans only.
 
-    Its own text counts, so that a mistake elsewhere in it does not have the zone evict what the policy would keep.
+    Only that part of it is read: with a mistake elsewhere in it, the zone must not evict what the policy would keep.
     """
     return any(
         LENT_NODES in profile.plugins.deschedule.enabled and _names(profile, zone) for profile in policy.spec.profiles

@@ -301,9 +301,9 @@ class _JobOnLentNodes:
         return [pod for pod in self.members if pod.spec.node_name in self.closed and not pod.is_terminating]
 
     def in_turn(self) -> list[Pod]:
-        """Return them by the hour of their nodes, those that are not Ready first.
+        """Return the pods by the hour at which their nodes have to be empty, those that are not Ready first.
 
-        Others are first in each period, so that one that has to stay keeps no other.
+        In each period others come first, so that a pod that has to stay holds back no other.
         """
         ordered = sorted(self.leaving, key=lambda job_pod: job_pod.key)
         turn = 0 if self.now is None else int(self.now.timestamp() // self._period.total_seconds()) % len(ordered)
@@ -312,26 +312,24 @@ class _JobOnLentNodes:
         )
 
     def spare(self) -> int:
-        """Return how many pods may leave now; those that are not Ready on closed nodes are not waited for.
-
-        None is waited for if a node is empty in time only if one leaves in this run and one in each period after it:
-        where others delete pods of the job all the time, the last ones would stay. That is so half a period earlier
-        than for `is_late`, as a run may come that late.
-        """
+        """Return how many pods may leave now; those that are not Ready on closed nodes are not waited for."""
         stated = stated_spare(self.members, self.group)
         if stated is not None:
             return stated
         if any(
             self._time_to_spare(self.closed[job_pod.spec.node_name]) <= self._period / 2 for job_pod in self.leaving
         ):
+            # None is waited for if the node is empty in time only with one leaving in this run and in each period after
+            # it: if others kept deleting pods of the job, the last ones would stay. Half a period earlier than for
+            # `is_late`, because a run may come that late.
             return 1
         maybe_awaited = (pod for pod in self.members if pod.is_terminating or pod.spec.node_name not in self.closed)
         return 0 if any(map(self._is_awaited, maybe_awaited)) else 1
 
     def rests(self, pod: Pod, failed: Mapping[str, FailedMoves], *, or_evict: bool) -> bool:
-        """Return whether a pod is left alone for now, as its last moves failed and the next one would, too.
+        """Return whether a pod is left alone for now because its last moves failed, and the next one would, too.
 
-        Each failure doubles the pause. A pod that may be evicted is not kept by it once its node is due.
+        Each failure doubles the pause. It ends when the node is due, if the pod may be evicted.
         """
         failure = failed.get(pod.metadata.uid)
         if failure is None or self.now is None or (or_evict and self.is_late(self.closed[pod.spec.node_name])):
@@ -340,9 +338,9 @@ class _JobOnLentNodes:
         return self.now - failure.at < max(self._period, min(pause, _LONGEST_PAUSE))
 
     def rests_after(self, of_others: Iterable[PastMove], pods: Sequence[Pod]) -> bool:
-        """Return whether these pods are left alone as another policy took one of the job off a lent node in the period.
+        """Return whether these pods rest because another policy took one of their job off a lent node in this period.
 
-        One that was taken though its node had to be empty later does not keep pods whose time is short.
+        Pods whose time is short do not rest for one that was taken with more time left.
         """
         if self.now is None or not pods:
             return False
@@ -376,10 +374,7 @@ class _JobOnLentNodes:
         return hour - self.now + period - time_to_leave(due, period, groups)
 
     def _is_awaited(self, pod: Pod) -> bool:
-        """Return whether a pod is missing in such a way that the next of its job waits for it.
-
-        One that has waited for a node for a period may wait for long.
-        """
+        """Return whether the next pod of a job waits for a missing one: not if that has lacked a node for a period."""
         if pod.is_ready and not pod.is_terminating:
             return False
         created = read_timestamp(pod.metadata.creation_timestamp)
@@ -500,7 +495,7 @@ def _groups(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
 def _to_lent_nodes(state: State, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Make the steps in the state, to lent nodes wherever one takes the pod, and return them.
 
-    Where the other steps do not go together with that, all are made as they are.
+    If the other steps no longer work then, all are made as they are.
     """
     lent = [node for node, is_open in state.cluster.lent.items() if is_open]
     moves = Counter(step.pod for step in steps)

@@ -20,10 +20,9 @@ Placed: TypeAlias = tuple[PodIndex, NodeIndex]
 
 
 def with_evictions(problem: Problem, state: State, moved: Proposal, spare: Mapping[str, int]) -> Proposal:
-    """Return a proposal of moves with the evictions by which more pods fit.
+    """Return a proposal of moves with the evictions by which more pods fit, all of them made in the state.
 
-    `spare` says how many pods of a job may go, none of a job that it lacks. The moves are made in the state, as are
-    those that are added.
+    `spare` has how many pods of each job may go; jobs that it lacks spare none.
     """
     run = _Evictions(problem, moved, spare)
     placements = tuple(run.place_all())

@@ -1,7 +1,7 @@
 """Watches over the nodes that are kept for starving jobs.
 
-In a thread of its own, so that a fence does not stand longer than it is of use while a run takes hours. Where no policy
-enables `StarvingJobs`, nothing is left of one and no plan of it has gone on, it makes no calls.
+That has a thread of its own, so that no fence outlasts its use while a run takes hours. While no policy enables
+`StarvingJobs`, no fence is left and no plan of it goes on, it makes no calls.
 """
 
 import threading

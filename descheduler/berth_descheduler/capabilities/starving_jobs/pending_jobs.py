@@ -96,7 +96,7 @@ class PendingJob:
     def starves(self, now: datetime, threshold: timedelta) -> bool:
         """Return whether the job has waited for longer than the threshold and is neither ready nor condition-ready.
 
-        A scheduler must have tried it: pods of a scheduler that does not run would wait for ever.
+        A scheduler must have tried its pods: those of one that does not run would wait for ever.
         """
         waits = self.since is not None and now - self.since > threshold and self.has_been_tried
         return waits and not self.is_ready and not self.is_condition_ready
@@ -133,7 +133,7 @@ class _Members:
 def find_pending_jobs(snapshot: Snapshot, *, on_their_way: bool = False) -> tuple[PendingJob, ...]:
     """Return the jobs with waiting pods in the order in which they are served.
 
-    With `on_their_way` also those of which every pod that has no node is on its way to one.
+    `on_their_way` adds jobs whose pods without a node are all on their way to one.
     """
     directory = _Directory(snapshot)
     keys = {directory.key_of(pod) for pod in snapshot.pods if is_pending(pod) or (on_their_way and is_coming(pod))}
@@ -355,11 +355,10 @@ class SlotNeed:
 
 
 def slots_needed(reservation: Reservation, snapshot: Snapshot, jobs: Iterable[PendingJob]) -> SlotNeed:
-    """Return what a job needs of its Reservation, from the jobs of the snapshot with those on their way.
+    """Return the slots that a job still needs of its Reservation, given the snapshot's jobs with those on their way.
 
-    A hand-over under way is not interrupted, nor are pods that wait behind our gate for the others of their gang. If
-    pods of the job were placed elsewhere, the slots that are left suffice with fewer. No slot waits for a node that
-    half of another gang took before the fence stood.
+    Neither a hand-over nor pods that wait behind our gate for others of their gang are interrupted. Pods that were
+    placed elsewhere need no slot. No slot waits for a node that half of another gang took before the fence stood.
     """
     states = Counter(slot.state for slot in reservation.status.slots)
     if states[SlotState.HANDING_OVER]:
@@ -444,7 +443,7 @@ def _fits(task: ReservationTask, pod: Pod, scheduler_name: str) -> bool:
 def pods_kept_off(snapshot: Snapshot) -> tuple[tuple[Pod, str], ...]:
     """Return the waiting pods that would fit on a fenced node if it were not kept, each with the first such node.
 
-    Leaves out pods that the fences let in, and those for which something is kept or that are on their way to a place.
+    Pods that fences let in, that have something kept for them, or that are on their way to a place are left out.
     """
     fenced = standing_fences(snapshot)
     owners = [

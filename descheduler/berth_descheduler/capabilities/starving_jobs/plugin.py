@@ -62,10 +62,7 @@ class StarvingJobsArgs:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "StarvingJobsArgs":
-        """Return the arguments of a policy.
-
-        Raises `InputError` that names the field.
-        """
+        """Return the arguments of a policy; raises `InputError` that names the field."""
         refuse_unknown("args", raw, ARGUMENTS)
         default = cls()
         percent = _percentage(raw, "reservedNodePercent", default.node_percent)
@@ -169,10 +166,7 @@ class StarvingJobs:
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "StarvingJobs":
-        """Return the plugin with a policy's `args`.
-
-        Raises `InputError` that names the field.
-        """
+        """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
         return cls(StarvingJobsArgs.parse(args))
 
     def strategy(self, deadline: Deadline) -> Strategy:

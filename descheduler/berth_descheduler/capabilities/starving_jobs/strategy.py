@@ -101,7 +101,7 @@ class StarvingJobsStrategy:
     def propose(self, problem: Problem, state: State) -> Proposal:
         """Return moves that make room, the rooms that wait, and why other starving jobs get nothing.
 
-        Raises `InputError` where the time is not known.
+        Raises `InputError` if the time is not known.
         """
         now = problem.settings.run.now
         if now is None:
@@ -165,9 +165,9 @@ class StarvingJobsStrategy:
     def _choose_nodes(
         self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str]
     ) -> tuple[tuple[Room, ...], tuple[Refused, ...]]:
-        """Return the rooms that wait, and why others do not.
+        """Return the rooms that wait, and why other jobs get none.
 
-        A job for which too few nodes may be fenced now keeps the jobs behind it from taking them.
+        A job for which too few nodes may be fenced now still keeps the jobs behind it from taking them.
         """
         if not jobs:
             return (), ()
@@ -345,7 +345,7 @@ class JobNodeChooser:
     def could_later(self, job: PendingJob) -> bool:
         """Return whether the job gets its nodes once others are fenced no more.
 
-        Where a namespace may have fewer nodes than all together, others need not wait for what it has.
+        If a namespace may have fewer nodes fenced than all together, other namespaces need not wait for it.
         """
         mark = self._state.mark()
         fenced_before, fenced_for_namespace = self._fenced, self._fenced_for[job.reference.namespace]
@@ -427,10 +427,7 @@ class JobNodeChooser:
     # --- ranks --------------------------------------------------------------------------------------------------------
 
     def _rank(self, class_index: ClassIndex, node: NodeIndex) -> Rank:
-        """Return the key that is lowest for the best node.
-
-        A node where pods that never end are in the way comes after all others, whatever is idle there.
-        """
+        """Return the key that is lowest for the best node; nodes with pods that never end in the way come last."""
         key = class_index, node
         if key not in self._ranks:
             comes = self._holds(self._coming[node], class_index)

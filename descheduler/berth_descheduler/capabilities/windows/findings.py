@@ -1,4 +1,4 @@
-"""What keeps ReservationWindows from holding what they should, as their conditions say."""
+"""The faults that keep ReservationWindows from holding what they should, as their conditions report them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final

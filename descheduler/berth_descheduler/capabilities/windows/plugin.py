@@ -43,7 +43,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 """Each argument with its meaning, as the reference page shows it."""
 
 _AWAITED: Final = Taint(key=WINDOW_LABEL, effect="NoSchedule")
-"""Stands for a fence while moves are looked for: only the slots tolerate it."""
+"""Stands for a fence while moves are searched for: only the slots tolerate it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,7 @@ class ReservationWindows:
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "ReservationWindows":
-        """Return the plugin with a policy's `args`.
-
-        Raises `InputError` that names the field.
-        """
+        """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
         refuse_unknown("args", args, ARGUMENTS)
         return cls(EvictableNamespaces.of_argument(args.get("namespaces")))
 
@@ -115,7 +112,7 @@ class _Consolidation:
             return Proposal((), ())
         waiting = [_tolerating(slot.pod) for slot in slots]
         asked = _as_asked(snapshot, slots, problem.settings.run.now)
-        # The controllers of pods that are left out have all their pods still.
+        # Pods that end in time are absent from the snapshot, and their controllers must not look short of pods by that.
         free = (pod.key for pod in snapshot.pods if problem.availability.refusal(pod) is None)
         asked = replace(asked, leaving_freely=snapshot.leaving_freely.union(free))
         review = Problem.to_review(asked, problem.settings, waiting)
@@ -129,7 +126,7 @@ class _Consolidation:
         for step in proposal.steps:
             pod = problem.cluster.pod_numbers[_key(review.cluster.pods[step.pod].pod)]
             if problem.cluster.node_name(step.target) in windows:
-                continue  # of a pod that tolerates every taint: the fence will not let it in
+                continue  # the pod tolerates every taint, but the real fence will not let it in
             state.move(pod, step.target)
             window = windows.get(problem.cluster.node_name(step.source))
             reasons[pod] = f"{WINDOW_MOVES}: " + (f"{window} waits for the node" if window else "it is in the way")
@@ -161,10 +158,7 @@ def _slots(snapshot: Snapshot, namespaces: EvictableNamespaces) -> Iterator[_Slo
 
 
 def _as_asked(snapshot: Snapshot, slots: tuple[_Slot, ...], now: datetime | None) -> Snapshot:
-    """Return the snapshot as the slots meet it, with a taint in the place of the fences on their nodes.
-
-    Pods there that end before the window starts are left out.
-    """
+    """Return the snapshot as the slots meet it: a taint stands for the fences, and pods that end in time are absent."""
     starts = {slot.node: slot.start for slot in slots}
     end_of = PodEnds(snapshot.pod_groups).of
 

@@ -64,10 +64,10 @@ _POOL_LABELS: Final = (
     "eks.amazonaws.com/nodegroup",
     "kubernetes.azure.com/agentpool",
 )
-"""By these labels nodes say to which pool they belong."""
+"""The labels by which cloud providers and autoscalers name a node's pool."""
 
 _NODES_SHOWN: Final = 5
-_WELL: Final = frozenset({Verdict.CARRIED_OUT, Verdict.NOTHING_TO_MOVE})
+_SUCCESSES: Final = frozenset({Verdict.CARRIED_OUT, Verdict.NOTHING_TO_MOVE})
 
 
 @click.command("drain", cls=GroupedCommand)
@@ -133,7 +133,7 @@ class _Wanted:
     pool: str | None = None
 
     def check(self) -> None:
-        """Raise `InputError` for what contradicts itself or says nothing."""
+        """Raise `InputError` for options that contradict one another, or that name no node."""
         if not self.names and self.selector is None and self.pool is None:
             raise InputError("NODE", None, "the name of a node, --selector or --pool", said="missing")
         if self.names and (self.selector is not None or self.pool is not None):
@@ -177,14 +177,14 @@ def choose_nodes(nodes: Iterable[Node], wanted: _Wanted) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Drained:
-    """What became of a drain."""
+    """The result of a drain."""
 
     nodes: tuple[str, ...]
     outcomes: tuple[Outcome, ...]
-    """Of its cycles, but for those that waited for the lease in vain and were followed by another."""
+    """The outcomes of its cycles, except those that waited for the lease in vain before another cycle."""
 
     complete: bool
-    """Whether nothing is left on the nodes that had to go, or with a dry run whether all could go."""
+    """Whether no pod is left on the nodes that had to go; after a dry run, whether all could go."""
 
     closed: tuple[str, ...] = ()
     """The nodes that were open before, and are cordoned now."""
@@ -192,7 +192,7 @@ class _Drained:
     opened: tuple[str, ...] = ()
     remaining: tuple[Pod, ...] = ()
     stuck: Mapping[str, str] = field(default_factory=dict)
-    """Those of them that are being deleted and do not end, with what keeps them, by namespace and name."""
+    """Why some of the remaining pods, by `namespace/name`, are being deleted and do not end."""
 
     @property
     def outcome(self) -> Outcome:
@@ -230,7 +230,7 @@ class _Drain:
     def carry_out(self, *, uncordon_on_failure: bool) -> _Drained:
         """Cordon the nodes and move their pods; take back the cordon on failure if asked to.
 
-        Cordons nothing where pods would have to move and no operator is there to hold places for them.
+        Nothing is cordoned if pods would have to move and no operator runs that could hold places for them.
         """
         if (remaining := read_pods_to_drain(self.client, self._nodes)) and (why := self._why_no_operator()):
             outcome = Outcome(Verdict.NO_OPERATOR, why=f"Not begun, and nothing was cordoned: {why}.")
@@ -278,13 +278,13 @@ class _Drain:
             if not goes_on or outcome.plan is not None:
                 outcomes.append(outcome)
             if goes_on and not (outcome.plan is not None and outcome.plan.landed_on_target):
-                # What did not go now may go later; each try reads the whole cluster.
+                # Pods that did not go now may go later. The pause grows, for each try reads the whole cluster.
                 self.stop.wait(min(pause_seconds, max(0.0, self._deadline - self._clock.monotonic())))
                 pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
             else:
                 pause_seconds = FIRST_PAUSE_SECONDS
             if not goes_on:
-                went_well = outcome.verdict in _WELL and (outcome.plan is None or outcome.plan.clean)
+                went_well = outcome.verdict in _SUCCESSES and (outcome.plan is None or outcome.plan.clean)
                 return _Drained(
                     self._nodes,
                     tuple(outcomes),
@@ -359,7 +359,7 @@ class DrainDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cordoned: tuple[str, ...]
     uncordoned: tuple[str, ...]
     remaining: tuple[dict[str, str], ...]
-    """With `reason` for a pod that is being deleted and does not end."""
+    """Namespace, name and node of each pod, and a `reason` if it is being deleted and does not end."""
     plan: Any
     runs: tuple[Any, ...]
 

@@ -57,9 +57,9 @@ def drain_options(command: F) -> F:
 
 
 def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
-    """Return how to carry a drain out and what limits its plan; no limit of a policy is among them.
+    """Return how a drain is carried out and what limits its plan, without any policy's limits.
 
-    Raises `InputError` naming the option.
+    Raises `InputError` that names the option.
     """
     evict_seconds, end_seconds = (duration_option(options, option) for option in ("evict_timeout", "end_timeout"))
     cycle = CycleSettings(

@@ -1,4 +1,4 @@
-"""What people see of a drain."""
+"""The progress and result of a drain on the terminal."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -21,16 +21,16 @@ _LISTED_MOVES: Final = 40
 class DrainProgress(RunProgress):
     """Shows a drain, and before its first eviction which pods cannot go."""
 
-    _told = ""
-    _waits_for = ""
+    _printed_summary = ""
+    _printed_retries = ""
 
     def planned(self, plan: Plan) -> None:
-        """Print what is planned, once as long as it is the same."""
+        """Print the plan, unless it reads as the last one did."""
         text = summarise_plan(plan)
-        if text == self._told:
+        if text == self._printed_summary:
             self.proposed_plan = plan
             return
-        self._told = text
+        self._printed_summary = text
         super().planned(plan)
         staying_pods = plan.pods_staying_on({refused.node for refused in plan.refused})
         for staying_pod in staying_pods[:_LISTED_STAYING]:
@@ -42,11 +42,11 @@ class DrainProgress(RunProgress):
             self._console.print(f"... and {len(staying_pods) - _LISTED_STAYING} more", highlight=False)
 
     def waiting(self, pods: Sequence[str]) -> None:
-        """Print which pods are tried again, once as long as they are the same."""
+        """Print which pods are tried again, unless they are those of the last time."""
         text = f"tried again: {first_few(sorted(pods), _LISTED_STAYING)}" if pods else ""
-        if text and text != self._waits_for:
+        if text and text != self._printed_retries:
             self._console.print(text, highlight=False)
-        self._waits_for = text
+        self._printed_retries = text
 
     def uncordoned(self, nodes: Sequence[str], failed: Sequence[str]) -> None:
         """Print which nodes take pods again."""
@@ -56,7 +56,7 @@ class DrainProgress(RunProgress):
 
 
 def print_drain(plan: Plan, staying: Sequence[Refused], console: Console) -> None:
-    """Print where the pods of drained nodes go, and of each that cannot go why."""
+    """Print where the pods of drained nodes go, and why some cannot go."""
     console.print(Text(summarise_plan(plan), style="bold"))
     if plan.moves:
         console.print(moves_table(plan))

@@ -9,15 +9,15 @@ from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Plan
 
 _MAY_CHANGE: Final = frozenset({Verdict.CARRIED_OUT, Verdict.NOTHING_TO_MOVE, Verdict.PODS_WAIT, Verdict.PODS_STAY})
-"""How a cycle of a drain that has begun ends where the next one may bring more pods away."""
+"""The verdicts of a begun drain's cycle after which the next one may move more pods."""
 
 
 def find_retried_pods(
     outcome: Outcome, plan: Plan | None, given_up: Iterable[str], remaining: Iterable[Pod], nodes: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return which of the remaining pods the next cycle may bring away, as `namespace/name`.
+    """Return which remaining pods the next cycle may move, as `namespace/name`.
 
-    `plan` is what the last cycle planned, and `given_up` are the pods whose moves would fail again.
+    `plan` is that of the last cycle; the moves of `given_up` pods would fail again.
     """
     was_aborted = outcome.plan is not None and outcome.plan.phase is PlanPhase.ABORTED
     if outcome.verdict not in _MAY_CHANGE or was_aborted:
@@ -34,7 +34,7 @@ def find_given_up(statuses: Iterable[MoveStatus]) -> frozenset[str]:
 
 
 def _may_go_later(status: MoveStatus) -> bool:
-    """Return whether a move that did not bring its pod away may do so later."""
+    """Return whether a move that failed may succeed later."""
     try:
         reason = MoveReason(status.reason)
     except ValueError:
