@@ -155,6 +155,22 @@ def test_pods_of_a_gang_that_keep_apart_find_room_together() -> None:
     assert ([room.fitted for room in made.room], len(made.moves)) == ([2], 1)
 
 
+def test_a_node_that_is_over_booked_takes_a_pod_that_requests_nothing_of_that() -> None:
+    gang = {"annotations": {"scheduling.k8s.io/group-name": "g"}, "controller": owner(name="g")}
+    pods = (
+        mover("m", "a", **BOTH),
+        mover("n", "c", cpu="1", **BOTH),
+        bare_pod("static", node="b", cpu="2", memory="1Ti"),
+    )
+    nodes = (*four("a", "b", "d"), node("c", cpu="2"))
+    snapshot = Snapshot(nodes=nodes, pods=(*pods, waiting("g0", **gang), waiting("g1", **gang)))
+
+    made = plan(snapshot, making_room())
+
+    assert [room.fitted for room in made.room] == [2]
+    assert [(move.pod, move.target) for move in made.moves] == [("m", "b")]
+
+
 def test_no_more_moves_are_made_than_are_allowed() -> None:
     pods = (
         mover("m", "a", **BOTH),

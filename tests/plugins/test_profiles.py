@@ -245,3 +245,11 @@ def test_what_is_wrong_with_a_profile_is_named_by_its_path(case: Bad) -> None:
 
     assert raised.value.field == case.want_field
     assert case.want_said in raised.value.expected
+
+
+def test_one_plugin_that_there_is_not_is_answered_with_those_that_there_are_alone() -> None:
+    with pytest.raises(InputError) as raised:
+        read({"plugins": BALANCE, "pluginConfig": [{"name": "PodLifeTime"}]})
+
+    assert raised.value.expected.startswith("one of the plugins there are: DefaultEvictor, Defragmentation")
+    assert ";" not in raised.value.expected

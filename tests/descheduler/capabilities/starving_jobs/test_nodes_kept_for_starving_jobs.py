@@ -133,6 +133,18 @@ def test_what_a_starving_job_needs_is_kept(world: World) -> None:
     assert world.is_kept
 
 
+def test_the_metric_of_kept_nodes_is_zero_once_nothing_is_kept(world: World) -> None:
+    world.wait("large")
+    world.reserve()
+    world.fence()
+    world.passes()
+    assert world.kept[-1] == 1
+    world.policies = {}
+    world.passes(2)
+    assert not world.is_kept
+    assert world.kept[-1] == 0
+
+
 def test_no_call_is_made_where_the_plugin_is_not_used(world: World) -> None:
     world.policies = {POLICY: parsed("Defragmentation")}
     world.passes()

@@ -415,6 +415,18 @@ def test_a_pod_larger_than_any_node_is_refused_with_the_amounts() -> None:
     assert "cpu 64, and no node has more than 3" in refused.message
 
 
+@pytest.mark.parametrize(
+    ("number", "want"),
+    [
+        (1, "Nothing is reserved for 1 job that starves (LargerThanAnyNode 1)."),
+        (2, "Nothing is reserved for 2 jobs that starve (LargerThanAnyNode 2)."),
+    ],
+)
+def test_a_plan_says_for_how_many_jobs_nothing_is_reserved(number: int, want: str) -> None:
+    huge = (waiting(f"huge-{index}", cpu="64") for index in range(number))
+    assert StarvingJobs.goal.sentence(planned([small_node()], [*full("n1"), *huge])) == want
+
+
 def test_a_pod_that_starves_by_its_own_rules_is_refused_with_the_rule() -> None:
     tainted = small_node("n1", taints=[Taint(key="gpu", value="only", effect="NoSchedule")])
     made = planned([tainted], [waiting("pod-4")])
