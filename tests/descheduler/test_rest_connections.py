@@ -309,8 +309,9 @@ def test_connections_that_are_worked_on_make_no_room(cluster: ReviewingCluster, 
         assert [one().status_code for one in waiting] == [200] * 3
 
 
-def test_one_address_does_not_take_the_connections_of_another(cluster: ReviewingCluster) -> None:
-    with serving(cluster, quick(connections=8, connections_per_peer=6)) as url:
+@pytest.mark.parametrize("per_peer", [6, 64])
+def test_one_address_does_not_take_the_connections_of_another(cluster: ReviewingCluster, per_peer: int) -> None:
+    with serving(cluster, quick(connections=8, connections_per_peer=per_peer)) as url:
         caller = HTTPConnection(url.removeprefix("http://"), timeout=TOO_LONG)
         with closing(caller):
             caller.connect()
