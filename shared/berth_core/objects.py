@@ -5,6 +5,7 @@ numbers, times and structs are None. Times stay RFC 3339 text, amounts stay quan
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -30,6 +31,7 @@ class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 # --- metadata and label selectors ---------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1024)  # plans ask ten times for every pod
 def api_group(api_version: str) -> str:
     """Return the API group of an `apiVersion`; the core group is ""."""
     return api_version.rpartition("/")[0]
