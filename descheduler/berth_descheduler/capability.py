@@ -196,6 +196,16 @@ class PlanTrial:
         return try_plan
 
 
+class PlanMetrics:
+    """Metrics of plans that only one capability has."""
+
+    def planned(self, plan: Plan) -> None:
+        """Show what matters of a new plan."""
+
+    def nodes_freed(self, nodes: Sequence[str]) -> None:
+        """Count nodes that have become free by the last plan or an earlier one."""
+
+
 class MeasuredSection(Protocol):
     """What `berth fragmentation` adds of a capability."""
 
@@ -319,6 +329,15 @@ class Capability:
         """
         return None
 
+    def announce(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        plan: Plan,
+        snapshot: Snapshot,
+    ) -> None:
+        """Record events on what a new plan leaves as it is."""
+
     def own_policies(
         self,
         client: KubeClient,  # noqa: ARG002 - overridden where it matters
@@ -329,6 +348,10 @@ class Capability:
 
     def work(self, leading: Leading) -> Work | None:  # noqa: ARG002 - overridden where it matters
         """Return what it does beside the runs of policies while the service leads."""
+        return None
+
+    def plan_metrics(self, registry: CollectorRegistry) -> PlanMetrics | None:  # noqa: ARG002 - overridden where it matters
+        """Return its own metrics of plans."""
         return None
 
     def capacity_gauges(self, registry: CollectorRegistry) -> Callable[[Snapshot], None] | None:  # noqa: ARG002 - overridden where it matters

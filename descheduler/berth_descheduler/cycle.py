@@ -41,7 +41,7 @@ from berth_descheduler.migration.nodes.freed_marks import sweep_freed_nodes
 from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_descheduler.migration.plans.abort import abort_plan
-from berth_descheduler.migration.plans.events import announce, announce_starving
+from berth_descheduler.migration.plans.events import announce
 from berth_descheduler.migration.plans.execution import PlanDeletedError, execute_plan
 from berth_descheduler.migration.plans.history import (
     PodName,
@@ -84,7 +84,7 @@ from berth_descheduler.policy import (
     find_restrictions,
     without_policy_limits,
 )
-from berth_descheduler.registry import on_demand
+from berth_descheduler.registry import EVERY_CAPABILITY, on_demand
 from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import CycleSettings
 from berth_kube import MIGRATION_PLANS, NODES, KubeClient, LeaseHolder, NotFoundError
@@ -396,7 +396,8 @@ class Cycle:
         while True:
             snapshot = self._read_snapshot_timed()
             proposed_plan = self._find_plan(snapshot)
-            announce_starving(self._client, clock, proposed_plan, snapshot)
+            for capability in EVERY_CAPABILITY:
+                capability.announce(self._client, clock, proposed_plan, snapshot)
             not_worth_it = too_little_gain_reason(proposed_plan, history, self._settings, clock.now())
             asked = on_demand(proposed_plan.objective)
             mode = self._settings.mode

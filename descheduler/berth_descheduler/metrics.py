@@ -32,7 +32,6 @@ from berth_descheduler.planner import (
     Plan,
     report_capacity,
 )
-from berth_descheduler.planner.weights import MICRO, NodeWeights
 from berth_descheduler.registry import EVERY_CAPABILITY
 
 CYCLES: Final = "berth_cycles_total"
@@ -53,10 +52,7 @@ PLAN_SECONDS: Final = "berth_plan_seconds"
 LANDED_RATIO: Final = "berth_landed_on_target_ratio"
 PING_PONG: Final = "berth_ping_pong_moves_total"
 FREED: Final = "berth_freed_nodes_total"
-FREED_PRICE: Final = "berth_plan_freed_price_per_hour"
-FREED_PRICES: Final = "berth_freed_price_per_hour_total"
 REPLANNED: Final = "berth_replanned_plans_total"
-STARVING_JOBS: Final = "berth_starving_jobs"
 KEPT_NODES: Final = "berth_kept_nodes"
 LAST_CYCLE: Final = "berth_last_cycle_timestamp_seconds"
 LEADER: Final = "berth_leader"
@@ -156,25 +152,11 @@ class CycleMetrics(SilentObserver):
             LANDED_RATIO, "Share of the last plan's evicted pods that landed on their target.", registry=registry
         )
         self._landed.set(math.nan)  # nothing is known yet
-        self._freed_price = Gauge(
-            FREED_PRICE, "What an hour of the nodes costs that the last plan with nodePrice frees.", registry=registry
-        )
-        self._freed_price.set(math.nan)  # nothing is known yet
-        self._freed_prices = Counter(
-            FREED_PRICES, "What an hour of the nodes costs that were freed, by nodePrice.", registry=registry
-        )
-        self._price: NodeWeights | None = None
-        """What the nodes of the last plan cost."""
-
-        self._saved_share = 1.0
-        """The part of what its freed nodes cost that the nodes which it fills leave."""
-
         self._freed = Counter(FREED, "Nodes freed.", registry=registry)
         self._replanned = Counter(REPLANNED, "Plans of which the rest was planned again.", registry=registry)
         self._ping_pong = Counter(PING_PONG, "Moves that undid earlier ones.", registry=registry)
-        self._starving = Gauge(
-            STARVING_JOBS, "Jobs that starved at the last look, by what is done.", ["outcome"], registry=registry
-        )
+        of_capabilities = (capability.plan_metrics(registry) for capability in EVERY_CAPABILITY)
+        self._of_capabilities = tuple(metrics for metrics in of_capabilities if metrics is not None)
         self._kept = Gauge(KEPT_NODES, "Nodes with a standing fence, while jobs starve.", registry=registry)
         self._last = Gauge(LAST_CYCLE, "When the last cycle ended, unix seconds.", registry=registry)
 
@@ -185,18 +167,11 @@ class CycleMetrics(SilentObserver):
     def planned(self, plan: Plan) -> None:
         """Show how fragmented the cluster is, and what the plan is worth."""
         self.capacity.show_nodes(plan.before)
-        self._price = plan.weights
-        if plan.weights is not None:
-            self._freed_price.set(plan.freed_weight / MICRO)
-            whole = plan.weights.total(plan.freed_nodes)
-            self._saved_share = plan.freed_weight / whole if whole else 1.0
-        if plan.starving:
-            self._starving.clear()
-        for outcome, job_count in plan.starving.items():
-            self._starving.labels(outcome=outcome).set(job_count)
+        for metrics in self._of_capabilities:
+            metrics.planned(plan)
 
     def keep_nodes(self, number: int) -> None:
-        """Show how many nodes are kept for starving jobs."""
+        """Show how many nodes are kept by standing fences."""
         self._kept.set(number)
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:  # noqa: ARG002 - the protocol's
@@ -206,8 +181,8 @@ class CycleMetrics(SilentObserver):
     def nodes_freed(self, nodes: Sequence[str]) -> None:
         """Count nodes that have become free."""
         self._freed.inc(len(nodes))
-        if self._price is not None:
-            self._freed_prices.inc(self._saved_share * self._price.total(nodes) / MICRO)
+        for metrics in self._of_capabilities:
+            metrics.nodes_freed(nodes)
 
     def cycle_ended(self, outcome: Outcome) -> None:
         """Count what the cycle did."""

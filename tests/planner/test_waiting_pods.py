@@ -9,7 +9,7 @@ from berth_core.labels import RESERVATION_LABEL, ROOM_TAINT
 from berth_core.migration_plans import PlannedMove
 from berth_core.objects import Pod, Toleration
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner.pending_pods import nodes_for_waiting_pods, pods_competing_for_room, starved_pods
+from berth_descheduler.planner.pending_pods import nodes_for_waiting_pods, pods_competing_for_room, pods_losing_room
 from berth_descheduler.planner.rooms import RoomMade, WaitingPod
 from builders import node, owner, pod
 
@@ -57,18 +57,18 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_who_would_lose_its_room(case: Case) -> None:
-    found = starved_pods(cluster(*case.waiting, spare=case.spare), [MOVE])
+    found = pods_losing_room(cluster(*case.waiting, spare=case.spare), [MOVE])
     assert tuple(one.metadata.name for one in found) == case.want
 
 
 def test_a_plan_without_moves_takes_room_from_nobody() -> None:
-    assert starved_pods(cluster(waits()), []) == ()
+    assert pods_losing_room(cluster(waits()), []) == ()
 
 
 def test_nodes_that_are_closed_beside_the_sources_count_as_taken() -> None:
     snapshot = cluster(waits(cpu="3"), spare="3")
-    assert starved_pods(snapshot, [MOVE]) == ()
-    assert [one.metadata.name for one in starved_pods(snapshot, [MOVE], ["other"])] == ["waits"]
+    assert pods_losing_room(snapshot, [MOVE]) == ()
+    assert [one.metadata.name for one in pods_losing_room(snapshot, [MOVE], ["other"])] == ["waits"]
 
 
 def test_a_marked_node_is_wanted_only_by_pods_without_room_elsewhere() -> None:

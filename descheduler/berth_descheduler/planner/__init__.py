@@ -22,7 +22,7 @@ from berth_descheduler.planner.owners import EVERY_OWNER, Owners, OwnersOfOwners
 from berth_descheduler.planner.pending_pods import (
     is_pending,
     nodes_for_waiting_pods,
-    starved_pods,
+    pods_losing_room,
 )
 from berth_descheduler.planner.planning import (
     MoveWay,
@@ -126,13 +126,13 @@ __all__ = [
     "plain_percentage",
     "plan",
     "plan_surges",
+    "pods_losing_room",
     "read_record",
     "read_shape",
     "record_nodes",
     "report_capacity",
     "requested_share",
     "resource_type_of",
-    "starved_pods",
     "unreadable_of",
     "with_evictions_first",
     "with_surges",

@@ -33,16 +33,16 @@ class _Group:
 def estimate_seconds(moves: Sequence[PlannedMove], seconds: Sequence[int]) -> int:
     """Return how many seconds the moves take in all, where `seconds` has the duration of each; 0 without moves."""
     at_once = max(Counter(move.wave for move in moves).values(), default=0)
-    queue = _WaitingGroups(moves)
+    waiting = _WaitingGroups(moves)
     ends: list[tuple[int, int]] = []
     now = 0
     while True:
-        for index in queue.begin(at_once, beside=len(ends)):
+        for index in waiting.begin(at_once, beside=len(ends)):
             heappush(ends, (now + seconds[index], index))
         if not ends:
             return now
         now, index = heappop(ends)
-        queue.end(index)
+        waiting.end(index)
 
 
 class _WaitingGroups:

@@ -1,4 +1,4 @@
-"""Pending pods that a plan makes room for, or that it starves.
+"""Pending pods that a plan makes room for, or takes room from.
 
 Two simulated schedules are compared: on the cluster as it is, and after the moves have filled their targets and closed
 their sources. The moves would take the room of a pod that has a place in the first only.
@@ -73,7 +73,7 @@ _KEPT: Final = Taint(key=ROOM_TAINT, value="of another pod", effect="NoSchedule"
 """A taint for nodes where room is made: it keeps off the pods that the room is not for."""
 
 
-def starved_pods(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Iterable[str] = ()) -> tuple[Pod, ...]:
+def pods_losing_room(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Iterable[str] = ()) -> tuple[Pod, ...]:
     """Return the waiting pods that would lose room to the moves.
 
     They keep their order. `closed` names nodes that take no pod meanwhile beside the sources of the moves.
@@ -85,9 +85,9 @@ def starved_pods(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Itera
     with_room = _Placing(cluster, frozenset()).place()
     shut = {*closed, *(move.source for move in moves)}
     nodes = frozenset(cluster.node_numbers[name] for name in shut if name in cluster.node_numbers)
-    pods_losing_room = with_room - _Placing(cluster, nodes, moves).place()
+    losing_room = with_room - _Placing(cluster, nodes, moves).place()
     return tuple(
-        pod for pod in waiting if cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name] in pods_losing_room
+        pod for pod in waiting if cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name] in losing_room
     )
 
 

@@ -255,8 +255,8 @@ class Plan:
     waits: tuple[Room, ...] = ()
     """The rooms that no move makes, which wait until pods on their nodes have ended."""
 
-    starving: Mapping[str, int] = field(default_factory=dict)
-    """How many jobs starve, by what is done for them, with a strategy that looks for such."""
+    job_outcomes: Mapping[str, int] = field(default_factory=dict)
+    """How many jobs wait in vain, by what is done for them, with a strategy that looks for such."""
 
     fragmentation: FragmentationChange | None = None
     """What of a free resource the workload cannot use, with a strategy that lowers that."""
@@ -416,7 +416,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         room_owners=proposal.room_owners,
         room=proposal.room,
         waits=proposal.waits[:MOST_ROOMS],
-        starving=proposal.starving,
+        job_outcomes=proposal.job_outcomes,
         fragmentation=proposal.fragmentation,
         cost=_cost(problem, steps, moves),
         weights=_weights(problem),

@@ -174,8 +174,8 @@ class Proposal:
     waits: tuple[Room, ...] = ()
     """Rooms that no move makes: they wait until pods on their nodes have ended."""
 
-    starving: Mapping[str, int] = field(default_factory=dict)
-    """How many jobs starve, by what is done for them, with a strategy that looks for such."""
+    job_outcomes: Mapping[str, int] = field(default_factory=dict)
+    """How many jobs wait in vain, by what is done for them, with a strategy that looks for such."""
 
     evictions: tuple[Step, ...] = ()
     """Pods that leave their node without a target: the step's own source stands in its place."""

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from berth_core import STARVING_JOBS, DeschedulerPolicy, InputError, Objective
+from berth_core import STARVING_JOBS, Clock, DeschedulerPolicy, InputError, Objective, Snapshot
 from berth_descheduler.capabilities.starving_jobs.plugin import (
     ARGUMENTS,
     StarvingJobs,
     StarvingJobsArgs,
     StarvingJobsGoal,
 )
-from berth_descheduler.capability import Advice, Capability, Leading, Work
+from berth_descheduler.capability import Advice, Capability, Leading, PlanMetrics, Work
 from berth_descheduler.framework.interfaces import PluginType
+from berth_descheduler.planner import Plan
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from berth_kube import KubeClient
     from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
@@ -34,6 +37,16 @@ class StarvingJobsCapability(Capability):
             return StarvingJobsArgs.parse(objective.args).most_fenced(nodes)
         except InputError:
             return 0
+
+    def plan_metrics(self, registry: CollectorRegistry) -> PlanMetrics:
+        from berth_descheduler.capabilities.starving_jobs.metrics import StarvingMetrics  # noqa: PLC0415 - for the service only
+
+        return StarvingMetrics(registry)
+
+    def announce(self, client: KubeClient, clock: Clock, plan: Plan, snapshot: Snapshot) -> None:
+        from berth_descheduler.capabilities.starving_jobs.events import announce_starving  # noqa: PLC0415 - with an API server only
+
+        announce_starving(client, clock, plan, snapshot)
 
     def work(self, leading: Leading) -> Work:
         from berth_descheduler.capabilities.starving_jobs.kept_nodes import KeptNodesSweep  # noqa: PLC0415 - for the service only

@@ -115,7 +115,7 @@ class StarvingJobsStrategy:
         kept_out = self._kept_out(snapshot, now)
         if not starving:
             counts = {RefusalReason.NOT_ENQUEUED.value: len(kept_out)} if kept_out else {}
-            return Proposal((), kept_out, starving={"Waits": 0, "RoomMade": 0, **counts})
+            return Proposal((), kept_out, job_outcomes={"Waits": 0, "RoomMade": 0, **counts})
         able, refusals = _sort_out(snapshot, jobs, starving)
         move_proposal = self._moves(problem, state, able)
         served = {pod.uid for room in move_proposal.room for pod in room.pods[: room.fitted]}
@@ -130,7 +130,7 @@ class StarvingJobsStrategy:
         outcomes = Counter(refusal.reason.value for refusal in left_out)
         outcome_counts = {"Waits": len(waits), "RoomMade": len(able) - len(waiting), **outcomes}
         quality = move_proposal.quality if rooms else None
-        return Proposal(move_proposal.steps, left_out, quality, rooms, waits=waits, starving=outcome_counts)
+        return Proposal(move_proposal.steps, left_out, quality, rooms, waits=waits, job_outcomes=outcome_counts)
 
     def _kept_out(self, snapshot: Snapshot, now: datetime) -> tuple[Refused, ...]:
         """Return the jobs that starve without pods: no place can be held for pods that do not exist."""

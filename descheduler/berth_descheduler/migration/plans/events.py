@@ -7,23 +7,17 @@ from msgspec.structs import replace
 from berth_core import (
     PLAN_API_VERSION,
     PLAN_KIND,
-    POD_GROUP_KIND,
     POLICY_API_VERSION,
     POLICY_KIND,
-    VOLCANO_POD_GROUP_API_VERSION,
     Clock,
     DeschedulerPolicy,
     MigrationPlan,
     ObjectReference,
     PlannedMove,
-    Snapshot,
 )
-from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.planner import Plan
 from berth_descheduler.telemetry import COMPONENT, EventReason, PodEventReason, PolicyEventReason
 from berth_kube import KubeClient, record_event
 
-_MOST_REFUSED: Final = 20
 _PATIENCE_SECONDS: Final = 5.0
 """How long each event of an eviction may occupy a thread."""
 
@@ -79,28 +73,6 @@ def announce_surge(client: KubeClient, clock: Clock, plan: str, move: PlannedMov
     if back:
         message = f"given back to its ReplicaSet by the plan {plan}: {back}"
     _announce_on(client, clock, pod, reason, message, bad=bool(back))
-
-
-def announce_starving(client: KubeClient, clock: Clock, plan: Plan, snapshot: Snapshot) -> None:
-    """Record why nothing is reserved for a starving job, on one of its waiting pods, or on its PodGroup without any."""
-    if not plan.starving or not plan.refused:
-        return
-    uids = {(pod.metadata.namespace, pod.metadata.name): pod.metadata.uid for pod in snapshot.pods}
-    groups = {
-        (group.metadata.namespace, group.metadata.name): ObjectReference.of(
-            VOLCANO_POD_GROUP_API_VERSION, POD_GROUP_KIND, group.metadata
-        )
-        for group in snapshot.pod_groups
-        if group.is_kept_out
-    }
-    lasting_first = sorted(plan.refused, key=lambda refused: not refused.reason.outlasts_waiting)
-    for refused_job in lasting_first[:_MOST_REFUSED]:
-        key = refused_job.namespace, refused_job.name
-        pod = ObjectReference(api_version="v1", kind="Pod", namespace=key[0], name=key[1], uid=uids.get(key, ""))
-        is_group = refused_job.reason is RefusalReason.NOT_ENQUEUED and key in groups
-        regarding = groups[key] if is_group else pod
-        text, is_bad = f"{refused_job.reason.value}: {refused_job.message}", refused_job.reason.outlasts_waiting
-        _announce_on(client, clock, regarding, PodEventReason.NOTHING_RESERVED, text, bad=is_bad)
 
 
 def _announce_on(

@@ -114,7 +114,7 @@ class WaitRequest:
 
 
 def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Room) -> RoomAnswer:
-    """Create the Reservation that waits for a starving job, if the job still needs it and the limit allows it.
+    """Create the Reservation that waits for a job, if the job still needs it and the limit allows it.
 
     The plan may be hours old. A live Reservation of that name is the job's own.
     """

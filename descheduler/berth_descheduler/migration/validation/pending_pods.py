@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable
 
 from berth_core import Room, Snapshot
 from berth_descheduler.outcome import NotBegun, Verdict, names_of
-from berth_descheduler.planner import Plan, starved_pods
+from berth_descheduler.planner import Plan, pods_losing_room
 
 
 def served_pods(rooms: Iterable[Room]) -> frozenset[str]:
-    """Return the uids of the pods that rooms are made for: a plan's moves do not starve them."""
+    """Return the uids of the pods that rooms are made for: a plan's moves take no room from them."""
     return frozenset(slot.pod_uid for room in rooms for slot in room.slots if slot.pod_uid)
 
 
@@ -20,11 +20,11 @@ def count_waiting(pods: Collection[str]) -> str:
 def pods_waiting_reason(plan: Plan, snapshot: Snapshot, waited_seconds: float) -> NotBegun | None:
     """Return why a plan has to wait for pending pods, None if it takes no room from any of them."""
     served_uids = served_pods(plan.rooms)
-    starved_keys = [pod.key for pod in starved_pods(snapshot, plan.moves) if pod.metadata.uid not in served_uids]
-    if not starved_keys:
+    losing_keys = [pod.key for pod in pods_losing_room(snapshot, plan.moves) if pod.metadata.uid not in served_uids]
+    if not losing_keys:
         return None
-    waiting_text = f"{count_waiting(starved_keys)} for room that the moves would take"
-    text = f"Not begun: {waiting_text}, {waited_seconds:.0f} s by now: {names_of(starved_keys)}."
+    waiting_text = f"{count_waiting(losing_keys)} for room that the moves would take"
+    text = f"Not begun: {waiting_text}, {waited_seconds:.0f} s by now: {names_of(losing_keys)}."
     return NotBegun(Verdict.PODS_WAIT, text)
 
 

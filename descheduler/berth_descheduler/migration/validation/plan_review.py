@@ -30,7 +30,7 @@ from berth_descheduler.migration.nodes.plan_taints import is_taint_of, nodes_to_
 from berth_descheduler.migration.validation.pending_pods import served_pods
 from berth_descheduler.migration.validation.pending_replacements import is_owned_by, owners_of
 from berth_descheduler.migration.validation.revalidation import Invalid, UnderWay, revalidate
-from berth_descheduler.planner import PlannerSettings, starved_pods, with_surges
+from berth_descheduler.planner import PlannerSettings, pods_losing_room, with_surges
 from berth_descheduler.plugins import goal_of
 
 
@@ -138,7 +138,7 @@ class PlanValidator:
         self._accepted |= ahead.keys() - invalid.keys()
         beginning_moves = [ahead[index] for index in positions if index in next_moves and index not in invalid]
         drained_nodes = self._drained if beginning_moves else ()
-        waiting_pods = starved_pods(
+        waiting_pods = pods_losing_room(
             without_plan_objects(whole_snapshot, self._name, ahead.keys() - begun_moves.keys()),
             beginning_moves,
             drained_nodes,

@@ -16,7 +16,7 @@ from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes, why_not_
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.validation.revalidation import revalidate
-from berth_descheduler.planner import Plan, PlannerSettings, plan, starved_pods
+from berth_descheduler.planner import Plan, PlannerSettings, plan, pods_losing_room
 from berth_descheduler.plugins import default_plugins, goal_of, settings_with
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.profiles import read_profile
@@ -171,9 +171,11 @@ def test_a_preemptable_pod_that_waits_has_the_room_of_an_open_lent_node_first() 
     pods = [fence(), batch(0), service(), waiting()]
     found = planned(pods, usual(), lent(cpu="2"))
     hungry = waiting("hungry", annotations=SAYS_SO)
-    assert [one.metadata.name for one in starved_pods(snapshot([*pods, hungry], usual(), lent(cpu="2")), found.moves)]
+    assert [
+        one.metadata.name for one in pods_losing_room(snapshot([*pods, hungry], usual(), lent(cpu="2")), found.moves)
+    ]
     plain = waiting("plain")
-    assert not starved_pods(snapshot([*pods, plain], usual(), lent(cpu="2")), found.moves)
+    assert not pods_losing_room(snapshot([*pods, plain], usual(), lent(cpu="2")), found.moves)
 
 
 def test_both_kinds_of_moves_go_into_one_plan() -> None:

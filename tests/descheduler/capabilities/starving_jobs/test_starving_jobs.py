@@ -606,7 +606,7 @@ def test_a_job_whose_group_volcano_has_not_let_in_is_said_to_starve_without_pods
         "PodGroup default/train starves, and nothing is reserved for it: it has no pods, since Volcano's action "
         "enqueue has not let it in, where it would ask for 8 of cpu"
     )
-    assert made.starving == {"Waits": 0, "RoomMade": 0, "NotEnqueued": 1}
+    assert made.job_outcomes == {"Waits": 0, "RoomMade": 0, "NotEnqueued": 1}
 
 
 @pytest.mark.parametrize(
