@@ -6,14 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from berth_core import LENT_NODES, DeschedulerPolicy
+from berth_descheduler.capabilities.lent_nodes.jobs import why_not_evicted
 from berth_descheduler.capabilities.lent_nodes.own_runs import zone_policies
-from berth_descheduler.capabilities.lent_nodes.plugin import (
-    ARGUMENTS,
-    LentNodes,
-    LentNodesRule,
-    evicts_for_room,
-    why_not_evicted,
-)
+from berth_descheduler.capabilities.lent_nodes.plugin import ARGUMENTS, LentNodes, evicts_for_room
+from berth_descheduler.capabilities.lent_nodes.rule import LentNodesRule
 from berth_descheduler.capability import Advice, Capability, EvictedPod, OwnPolicy
 from berth_descheduler.framework.interfaces import PluginSet, PluginType
 from berth_descheduler.framework.rules import Rule

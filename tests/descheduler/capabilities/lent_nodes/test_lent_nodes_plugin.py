@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from berth_core import InputError, Node, Pod, Snapshot, format_timestamp
-from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes, why_not_evicted
+from berth_descheduler.capabilities.lent_nodes.jobs import why_not_evicted
+from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes
 from berth_descheduler.framework import Candidate, ClusterView, RefusalReason
 from berth_descheduler.framework.interfaces import Enabled, FailedMoves, PastMove
 from berth_descheduler.migration.validation.revalidation import revalidate

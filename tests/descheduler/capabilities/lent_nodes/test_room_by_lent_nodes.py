@@ -12,7 +12,8 @@ import yaml
 
 from berth_core import LENT_NODES, InputError, Node, Pod, PodGroup, Snapshot
 from berth_core.objects import PodCondition, PodStatus
-from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes, why_not_evicted
+from berth_descheduler.capabilities.lent_nodes.jobs import why_not_evicted
+from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.validation.revalidation import revalidate
