@@ -71,6 +71,11 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     unreadable: str = ""
     """Berth's own, in memory and in snapshots: why the rest cannot be decoded."""
 
+    @property
+    def age_order(self) -> tuple[str, str]:
+        """Return the sort key by age: the API server dates objects by the second, so the uid decides between equals."""
+        return self.creation_timestamp or "", self.uid
+
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
     """One expression of a selector; `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""

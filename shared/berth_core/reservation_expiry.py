@@ -8,20 +8,9 @@ from berth_core.errors import InputError
 from berth_core.reservations import Reservation, ReservationSpec
 
 
-def expires_at(spec: ReservationSpec, created: datetime) -> datetime | None:
-    """Return when a Reservation expires, None for never.
-
-    The time is `expires`, else the creation plus a `ttl` above 0. Raises `InputError` that names the field.
-    """
-    if spec.expires is not None:
-        return _time("spec.expires", spec.expires)
-    if spec.ttl is None:
-        return None
-    lifetime = _lifetime(spec.ttl)
-    try:
-        return created + lifetime if lifetime else None
-    except OverflowError:
-        return None
+def expires_at(reservation: Reservation) -> datetime | None:
+    """Return when a Reservation expires, None for never; raises `InputError` that names the field."""
+    return _expiry(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
 
 
 def is_expired(reservation: Reservation, now: datetime) -> bool:
@@ -32,8 +21,21 @@ def is_expired(reservation: Reservation, now: datetime) -> bool:
     if reservation.phase.terminal:
         return False
     created = reservation.metadata.creation_timestamp
-    expires = expires_at(reservation.spec, parse_timestamp(created) if created else now)
+    expires = _expiry(reservation.spec, parse_timestamp(created) if created else now)
     return expires is not None and expires <= now
+
+
+def _expiry(spec: ReservationSpec, created: datetime) -> datetime | None:
+    """Return `expires`, else the creation plus a `ttl` above 0."""
+    if spec.expires is not None:
+        return _time("spec.expires", spec.expires)
+    if spec.ttl is None:
+        return None
+    lifetime = _lifetime(spec.ttl)
+    try:
+        return created + lifetime if lifetime else None
+    except OverflowError:
+        return None
 
 
 def _time(field: str, text: str) -> datetime:

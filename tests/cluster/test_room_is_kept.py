@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from berth_core import QUEUE_API_VERSION, QUEUE_KIND, GatedQueue
-from berth_core.clock import SystemClock, format_timestamp, parse_timestamp
+from berth_core.clock import SystemClock, format_timestamp
 from berth_core.labels import DRAINING_TAINT, PREFIX, ROOM_ANNOTATION, ROOM_TAINT
 from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, PlanPhase
 from berth_core.names import DEFAULT_NAMESPACE
@@ -375,7 +375,7 @@ def test_room_for_a_shape_is_kept_from_hungry_pods_until_its_reservation_ends(wo
     assert room.phase is ReservationPhase.AVAILABLE
     assert here.taints() == []
     assert here.fed() == []
-    now, end = SystemClock().now(), expires_at(room.spec, parse_timestamp(room.metadata.creation_timestamp or ""))
+    now, end = SystemClock().now(), expires_at(room)
     assert end is not None
     assert end - now < timedelta(minutes=2, seconds=2), "counted from the end of the run"
     soon_over = {"spec": {"ttl": None, "expires": format_timestamp(now + timedelta(seconds=1))}}

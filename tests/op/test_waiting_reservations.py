@@ -9,16 +9,17 @@ import pytest
 
 from api_server_in_memory import error
 from berth_core.labels import DRAINING_TAINT, SLOT_ANNOTATION
-from berth_core.objects import Pod, Taint
+from berth_core.objects import ObjectMeta, Pod, Taint
 from berth_core.reservations import Capacity, Fence, Reservation, ReservationPhase, ReservationReason, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import JOBS, PODS
 from berth_operator.reservation.act.node_chooser import NodeChooser
 from berth_operator.reservation.actions import AssignSlot, ChooseNodes, CreatePlaceholder, Release
 from berth_operator.reservation.decide import Decision
-from berth_operator.reservation.node_access import NodeAccess
+from berth_operator.reservation.node_access import NodeAccess, NodeCondition
 from berth_operator.reservation.node_choice import NodeChoice
 from berth_operator.reservation.observation import Observation
+from berth_operator.reservation.store.cluster_rules import NodeCapacity
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.reservation.surveys import Survey, build_survey
 from builders import NOON, as_api, node, owner, pod, task
@@ -237,6 +238,36 @@ def test_a_pod_that_was_given_a_slot_claims_its_room(harness: OperatorHarness) -
     known(harness, "node-a", sent)
     harness.know(sent, of=holder)
     assert choose(harness, with_uid(WHOLE_NODE, "other")).nodes == {}
+
+
+@pytest.mark.parametrize("cpu", ["many", "-4", "1e9999"])
+def test_a_node_with_unreadable_amounts_is_not_chosen_and_keeps_no_other_from_it(
+    harness: OperatorHarness, cpu: str
+) -> None:
+    odd = GuardableNode(
+        metadata=ObjectMeta(name="node-a"),
+        status=NodeCapacity(allocatable={"cpu": cpu}, conditions=(NodeCondition(type="Ready", status="True"),)),
+    )
+    harness.cache.put_node(odd)
+    known(harness, "node-b")
+    choice = choose(harness, place(tasks=[task(cpu="4")], capacity=Capacity.WHEN_FREE))
+    assert choice.nodes == {("web", 0): "node-b"}
+
+
+@pytest.mark.parametrize("cpu", ["many", "-4", "1e9999"])
+def test_a_pod_with_unreadable_requests_keeps_no_node_from_being_chosen(harness: OperatorHarness, cpu: str) -> None:
+    known(harness, "node-a", pod("odd", node="node-a", cpu=cpu), pod("old", node="node-a", cpu="1"))
+    known(harness, "node-b")
+    choice = choose(harness, place(tasks=[task(cpu="4")], capacity=Capacity.WHEN_FREE))
+    assert choice.nodes == {("web", 0): "node-b"}
+
+
+@pytest.mark.parametrize("cpu", ["many", "-4", "1e9999"])
+def test_a_survey_counts_a_pod_with_unreadable_requests_as_a_pod_only(cpu: str) -> None:
+    survey = build_survey({"cpu": "4", "memory": "16Gi", "pods": "2"}, [pod("odd", node="node-a", cpu=cpu)])
+    assert not survey.takers(pod("owner", cpu="4"))
+    full = build_survey({"cpu": "4", "memory": "16Gi", "pods": "1"}, [pod("odd", node="node-a", cpu=cpu)])
+    assert [taker.key for taker in full.takers(pod("owner", cpu="4"))] == ["default/odd"]
 
 
 def test_choices_in_a_row_share_one_list_of_pods_and_no_room(harness: OperatorHarness) -> None:

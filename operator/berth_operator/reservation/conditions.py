@@ -13,7 +13,6 @@ from berth_core import (
     ReservationState,
     expires_at,
     format_timestamp,
-    parse_timestamp,
 )
 from berth_operator.reservation.observation import Observation
 
@@ -91,14 +90,16 @@ def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Why]:
 
 def _bounds(reservation: Reservation, phase: ReservationPhase) -> tuple[bool, _Why]:
     """Return whether the Reservation ends by itself, and when."""
-    spec, created = reservation.spec, reservation.metadata.creation_timestamp
+    spec = reservation.spec
     if phase.terminal:
-        is_bounded = expires_at(spec, parse_timestamp(created or "")) is not None
-        return is_bounded, (ConditionReason.OVER, "the Reservation is over; no place is held any more")
+        return expires_at(reservation) is not None, (
+            ConditionReason.OVER,
+            "the Reservation is over; no place is held any more",
+        )
     if spec.ttl is None and spec.expires is None:
         text = "neither ttl nor expires is set: places are held until all are taken or the Reservation is deleted"
         return False, (ConditionReason.NEVER_EXPIRES, text)
-    expiry = expires_at(spec, parse_timestamp(created or ""))
+    expiry = expires_at(reservation)
     if expiry is None:
         return False, (
             ConditionReason.HELD_FOR_EVER,

@@ -186,7 +186,7 @@ def _live_wakes(
     settings: OperatorSettings,
 ) -> list[float | None]:
     """Return the seconds until each thing that changes by time alone."""
-    expiry = expires_at(seen.reservation.spec, parse_timestamp(seen.reservation.metadata.creation_timestamp or ""))
+    expiry = expires_at(seen.reservation)
     return [
         unschedulable_seconds_left(status.state, now, _patience_seconds(seen, settings)),
         choice_left(seen, views) or None,  # a choice that is due now is among the actions

@@ -145,7 +145,7 @@ def _ends_at(placeholder: Pod) -> datetime | None:
 
 def _wanted_end(reservation: Reservation, margin_seconds: int) -> datetime | None:
     """Return a margin after the Reservation's end, None for never."""
-    expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+    expiry = expires_at(reservation)
     try:
         return None if expiry is None else expiry + timedelta(seconds=margin_seconds)
     except OverflowError:

@@ -23,7 +23,6 @@ from berth_core import (
     expires_at,
     format_timestamp,
     is_expired,
-    parse_timestamp,
     read_timestamp,
     readable_quantities,
 )
@@ -65,7 +64,7 @@ def compute_status(
     state = _stamp(current, reservation, now)
     counts = Counter(view.slot.state for view in views)
     slots = tuple(_final_slot(view.slot, state.phase) for view in views)
-    expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+    expiry = expires_at(reservation)
     return ReservationStatus(
         state=state,
         node=_nodes_text(slots),

@@ -15,6 +15,7 @@ from berth_core import (
     Quantities,
     ResourceAmounts,
     effective_requests,
+    readable_requests,
 )
 from berth_operator.reservation.node_choice import EndingPod, expected_room
 from berth_operator.schedulers.kube_scheduler import SCHEDULER
@@ -101,9 +102,14 @@ def _occupant(pod: Pod, ends_at: datetime | None) -> Occupant:
             notes.get(INDEX_ANNOTATION, ""),
         )
     bound_since = SCHEDULER.bound_at(pod) or meta.creation_timestamp or ""
-    return Occupant(meta.uid, pod.key, slot_requests(pod.spec), pod.is_terminating, bound_since, holds, ends_at)
+    return Occupant(meta.uid, pod.key, taken_by(pod), pod.is_terminating, bound_since, holds, ends_at)
+
+
+def taken_by(pod: Pod) -> ResourceAmounts:
+    """Return what a pod on a node takes of it now, including its pod slot, and only that if its requests are odd."""
+    return readable_requests(pod).plus(ONE_POD)
 
 
 def slot_requests(spec: PodSpec) -> ResourceAmounts:
-    """Return what a pod takes of a node, including its pod slot."""
+    """Return what a pod will take of a node, including its pod slot; raises `InputError` for odd requests."""
     return effective_requests(spec).plus(ONE_POD)

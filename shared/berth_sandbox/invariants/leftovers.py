@@ -99,7 +99,7 @@ def _gates_left(pods: list[Pod], uid: str, reservation: Reservation | None) -> I
     else:
         free_slots = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
         why = f"Reservation {reservation.key} has no slot for it"
-    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid))[free_slots:]:
+    for pod in sorted(pods, key=lambda pod: pod.metadata.age_order)[free_slots:]:
         yield Violation(Invariant.GATE_LEFT, f"pod {pod.key}", why)
 
 

@@ -29,7 +29,6 @@ from berth_core import (
     effective_requests,
     expires_at,
     format_timestamp,
-    parse_timestamp,
     readable_quantities,
     untolerated_taint,
 )
@@ -137,13 +136,9 @@ def _wrong_phase(facts: _Facts) -> Iterator[str]:
         yield "it is Available though fewer slots than wanted are held"
     elif phase in _OPEN_PHASES and enough:
         yield f"it is {phase} though enough slots are held"
-    expiry = _expiry(reservation)
+    expiry = expires_at(reservation)
     if expiry is not None and expiry <= facts.now:
         yield f"it is {phase} though it has expired"
-
-
-def _expiry(reservation: Reservation) -> datetime | None:
-    return expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
 
 
 def _wrong_numbers(reservation: Reservation) -> Iterator[str]:
@@ -152,7 +147,7 @@ def _wrong_numbers(reservation: Reservation) -> Iterator[str]:
     by_task: dict[str, Counter[str]] = {}
     for slot in status.slots:
         by_task.setdefault(slot.task, Counter())[slot.state.value] += 1
-    expiry = _expiry(reservation)
+    expiry = expires_at(reservation)
     nodes = {slot.node for slot in status.slots if slot.node}
     claims = {
         "pending": (status.pending, 0 if is_over else counts[SlotState.PENDING]),

@@ -20,7 +20,6 @@ from berth_core import (
     Workload,
     effective_requests,
     expires_at,
-    parse_timestamp,
 )
 from berth_kube import (
     JOBS,
@@ -128,7 +127,7 @@ def _reservation(body: dict[str, Any]) -> Reservation:
     """Decode a Reservation; an unreadable one loses its tasks, and its status if that is the fault."""
     reservation = Reservation.read(body)
     try:
-        expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+        expires_at(reservation)
         for task in reservation.spec.tasks:
             effective_requests(task.template.spec)
     except InputError:

@@ -170,7 +170,6 @@ class StarvingJobs:
         return cls(StarvingJobsArgs.parse(args))
 
     def strategy(self, deadline: Deadline) -> Strategy:
-        """Return the strategy."""
         args = self.args
         rules = StarvationRules(
             args.threshold, args.node_percent, args.give_up_after, args.namespaces, args.namespace_percent

@@ -61,7 +61,6 @@ class ReservationWindows:
         return cls(EvictableNamespaces.of_argument(args.get("namespaces")))
 
     def strategy(self, deadline: Deadline) -> Strategy:
-        """Return the strategy."""
         from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
         return _Consolidation(MakeRoom(deadline=deadline, gangs=_alone), self.namespaces)

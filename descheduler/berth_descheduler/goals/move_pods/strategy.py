@@ -14,5 +14,4 @@ class NoopStrategy:
         return ()
 
     def propose(self, _problem: Problem, _state: State) -> Proposal:
-        """Return nothing."""
         return Proposal((), ())

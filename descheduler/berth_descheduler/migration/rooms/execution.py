@@ -21,7 +21,6 @@ from berth_core import (
     RoomStatus,
     expires_at,
     first_few,
-    parse_timestamp,
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.background_calls import BackgroundCalls
@@ -258,7 +257,7 @@ def _reason_of(stop: MoveReason) -> RoomReason:
 
 def _is_due(seen: Reservation, now: datetime, least: timedelta) -> bool:
     """Return whether a Reservation ends within `least`."""
-    ends = expires_at(seen.spec, parse_timestamp(seen.metadata.creation_timestamp or ""))
+    ends = expires_at(seen)
     return ends is not None and ends - now < least
 
 

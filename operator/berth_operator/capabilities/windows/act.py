@@ -181,10 +181,10 @@ class Windows(Capability):
         namespace, limit = window.metadata.namespace, self._limits.of(window.metadata.namespace).windows
         if limit is None:
             return ""
-        age = _age_of(window)
+        age = window.metadata.age_order
         older = sum(
             other.metadata.namespace == namespace
-            and _age_of(other) < age
+            and other.metadata.age_order < age
             and not (other.spec.suspend or other.metadata.deletion_timestamp)
             for other in self.store.all()
         )
@@ -298,10 +298,6 @@ class Windows(Capability):
     def _log(self, event: str, window: ReservationWindow, start: datetime | None) -> None:
         start_field = {} if start is None else {logs.KEY_START: format_timestamp(start)}
         _LOG.info(event, **{logs.KEY_WINDOW: window.key, **start_field})
-
-
-def _age_of(window: ReservationWindow) -> tuple[str, str]:
-    return window.metadata.creation_timestamp or "", window.metadata.uid
 
 
 def _span(times: Occurrence) -> str:

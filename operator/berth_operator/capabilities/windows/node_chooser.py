@@ -9,7 +9,6 @@ from typing import Final
 from berth_core import (
     CHOSEN_NODE_ANNOTATION,
     ONE_POD,
-    InputError,
     Occurrence,
     Pod,
     PodSpec,
@@ -111,7 +110,7 @@ class WindowNodeChooser:
         live = [reservation for reservation in self._cache.reservations() if reservation.is_live]
         of_windows = [reservation for reservation in live if window_of(reservation) and reservation.spec.tasks]
         known, self._read = self._read, {}
-        for reservation in sorted(of_windows, key=_age_of):
+        for reservation in sorted(of_windows, key=lambda reservation: reservation.metadata.age_order):
             uid, version = reservation.metadata.uid, reservation.metadata.resource_version
             read = known.get(uid)
             self._read[uid] = read if read and read[0] == version else (version, AwaitedSlots.of(reservation))
@@ -133,7 +132,7 @@ class WindowNodeChooser:
         return {
             node.metadata.name: NodeOccupancy(
                 node.metadata.name,
-                _allocatable(node),
+                node.offered,
                 [
                     (requests, end)
                     for key, requests, end in self._taken.get(node.metadata.name, ())
@@ -157,14 +156,3 @@ class WindowNodeChooser:
                 taken[node_name].append((slot_of(pod), requests, ends.get(pod.metadata.uid)))
         self._taken = taken
         self._listed_at = self._clock.monotonic()
-
-
-def _age_of(reservation: Reservation) -> tuple[str, str]:
-    return reservation.metadata.creation_timestamp or "", reservation.metadata.uid
-
-
-def _allocatable(node: GuardableNode) -> ResourceAmounts:
-    try:
-        return ResourceAmounts.from_quantities(node.status.allocatable)
-    except InputError:
-        return ResourceAmounts.empty()

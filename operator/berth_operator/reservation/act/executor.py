@@ -366,7 +366,7 @@ class ActionExecutor:
 
     def _deadline_seconds(self, reservation: Reservation) -> int | None:
         """Return activeDeadlineSeconds for a placeholder created now."""
-        expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+        expiry = expires_at(reservation)
         if expiry is None:
             return None
         seconds_left = (expiry - self._now()).total_seconds()

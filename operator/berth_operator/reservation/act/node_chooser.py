@@ -43,7 +43,7 @@ from berth_operator.reservation.node_choice import (
 from berth_operator.reservation.pod_state import awaited_node
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.reservation.store.pods import reservation_uid
-from berth_operator.reservation.surveys import slot_requests
+from berth_operator.reservation.surveys import slot_requests, taken_by
 from berth_operator.schedulers.volcano import POD_GROUPS
 
 _KNOWN_SECONDS: Final = 60.0
@@ -154,7 +154,7 @@ class NodeChooser:
             if not node or {PLACEHOLDER_LABEL, FENCE_LABEL} & pod.metadata.labels.keys():
                 continue  # the cache has the placeholders
             if pod.belongs_to_node or not pod.spec.node_name:
-                claims[node] = claims[node].plus(slot_requests(pod.spec))
+                claims[node] = claims[node].plus(taken_by(pod))
             else:
                 ending[node].append(pod)
         ends = self.ends(pod for group in ending.values() for pod in group)
@@ -163,9 +163,9 @@ class NodeChooser:
                 node,
                 CandidateNode(
                     node_name,
-                    ResourceAmounts.from_quantities(node.status.allocatable),
+                    node.offered,
                     claims[node_name],
-                    tuple(EndingPod(slot_requests(pod.spec), ends.get(pod.metadata.uid)) for pod in ending[node_name]),
+                    tuple(EndingPod(taken_by(pod), ends.get(pod.metadata.uid)) for pod in ending[node_name]),
                 ),
             )
             for node_name, node in nodes.items()

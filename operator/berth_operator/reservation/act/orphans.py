@@ -36,7 +36,6 @@ class _GatedPod(msgspec.Struct, frozen=True):
 
     @property
     def is_ours(self) -> bool:
-        """Return whether the pod has our gate."""
         return any(gate.name == HANDOVER_GATE for gate in self.spec.scheduling_gates)
 
 

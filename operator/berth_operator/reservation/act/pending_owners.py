@@ -210,7 +210,7 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
     free_by_uid: dict[str, FreeSlots] = {}
     shares: dict[str, list[Pod]] = {}
     untried_uids: set[str] = set()
-    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
+    for pod in sorted(pods, key=lambda pod: pod.metadata.age_order):
         if pod.spec.scheduling_gates or pod.is_terminating or RESERVATION_LABEL in pod.metadata.labels:
             continue
         for reservation in oldest_first(index.candidates(pod)):

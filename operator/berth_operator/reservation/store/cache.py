@@ -653,7 +653,7 @@ class Cache:
                 reservation=reservation,
                 placeholders=holders,
                 successors=successors,
-                owners=tuple(sorted(owners, key=_age_order)),
+                owners=tuple(sorted(owners, key=lambda pod: pod.metadata.age_order)),
                 missing_nodes=self._nodes.missing(concerned_nodes),
                 unready_seconds=self._nodes.unready_seconds(concerned_nodes),
                 accesses=self._nodes.accesses(concerned_nodes),
@@ -688,7 +688,3 @@ class Cache:
                 return False
             slots_held = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
             return reservation.is_live and slots_held == len(self._pods.placeholders.of(uid)) > 0
-
-
-def _age_order(pod: Pod) -> tuple[str, str]:
-    return pod.metadata.creation_timestamp or "", pod.metadata.uid

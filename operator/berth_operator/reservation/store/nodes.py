@@ -50,6 +50,14 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def access(self) -> NodeAccess:
         return NodeAccess.of(self.spec, self.status.conditions)
 
+    @property
+    def offered(self) -> ResourceAmounts:
+        """Return what the node has for pods, nothing if that cannot be read."""
+        try:
+            return ResourceAmounts.from_quantities(self.status.allocatable)
+        except QuantityError:
+            return ResourceAmounts.empty()
+
     def admits(self, spec: PodSpec, *, on_control_plane: bool) -> bool:
         """Return whether a placeholder may enter and start here, on the control plane only if that is allowed."""
         if self.metadata.unreadable:

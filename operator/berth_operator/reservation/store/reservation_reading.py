@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core import InputError, Reservation, effective_requests, expires_at, mark, parse_timestamp
+from berth_core import InputError, Reservation, effective_requests, expires_at, mark
 from berth_core.decoding import decode_json
 
 TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
@@ -24,7 +24,7 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
     if why_unreadable(reservation):
         return reservation
     try:
-        expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+        expires_at(reservation)
         for task in reservation.spec.tasks:
             effective_requests(task.template.spec)
     except InputError as error:

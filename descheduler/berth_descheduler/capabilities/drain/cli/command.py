@@ -196,7 +196,6 @@ class _Drained:
 
     @property
     def outcome(self) -> Outcome:
-        """Return the last outcome."""
         return self.outcomes[-1]
 
 
