@@ -5,15 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
-from berth_core import (
-    CPU,
-    Deadline,
-    InputError,
-    Objective,
-    format_duration,
-    parse_duration,
-    refuse_unknown,
-)
+from berth_core import CPU, Deadline, InputError, Objective, format_duration, parse_duration, refuse_unknown
 from berth_core.snapshot import ObjectKind
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
 from berth_descheduler.framework.rules import Rule, rules_of

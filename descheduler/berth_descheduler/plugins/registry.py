@@ -18,12 +18,7 @@ from berth_descheduler.goals import goal_named
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.planner.goal import Goal
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
-from berth_descheduler.plugins.defragmentation import (
-    PLUGIN_NAME,
-    Defragmentation,
-    DefragmentationArgs,
-    settings_with,
-)
+from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, Defragmentation, DefragmentationArgs, settings_with
 from berth_descheduler.plugins.ends_soon import ENDS_SOON, EndsSoon
 from berth_descheduler.registry import EVERY_CAPABILITY, capability_goal
 

@@ -12,16 +12,7 @@ from typing import Final
 
 import structlog
 
-from berth_core import (
-    OPERATOR_LEASE,
-    PATH_ANNOTATION,
-    PATH_PROVEN,
-    BerthError,
-    Clock,
-    Pod,
-    Reservation,
-    RetryableError,
-)
+from berth_core import OPERATOR_LEASE, PATH_ANNOTATION, PATH_PROVEN, BerthError, Clock, Pod, Reservation, RetryableError
 from berth_kube import Heartbeats, KubeClient, LeaseHolder
 from berth_operator import metrics, telemetry
 from berth_operator.reservation.act.context import Context

@@ -35,10 +35,7 @@ from berth_descheduler.capabilities.lent_nodes.room import RoomForOthers
 from berth_descheduler.framework import Candidate, ClusterView
 from berth_descheduler.framework.interfaces import PluginSet
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
-from berth_descheduler.planner import (
-    EvictableNamespaces,
-    Strategy,
-)
+from berth_descheduler.planner import EvictableNamespaces, Strategy
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "namespaces": "Namespaces whose pods get room (`balance`): a list `include` or a list `exclude`; all by default.",

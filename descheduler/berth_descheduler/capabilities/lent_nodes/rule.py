@@ -17,9 +17,7 @@ from berth_core import (
     may_lose_its_place,
     read_timestamp,
 )
-from berth_descheduler.capabilities.lent_nodes.jobs import (
-    preemptable_groups_in,
-)
+from berth_descheduler.capabilities.lent_nodes.jobs import preemptable_groups_in
 from berth_descheduler.framework import ClusterView, Refusal, RefusalReason
 from berth_descheduler.framework.rules import NodeRole, Rule
 from berth_descheduler.planner.simulation.cluster import lent_nodes, node_and_presence

@@ -20,18 +20,9 @@ from berth_core import (
     first_few,
     share_of_nodes,
 )
-from berth_descheduler.capabilities.starving_jobs.pending_jobs import (
-    PendingJob,
-    find_pending_jobs,
-    pod_index,
-)
+from berth_descheduler.capabilities.starving_jobs.pending_jobs import PendingJob, find_pending_jobs, pod_index
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner import (
-    NodeIndex,
-    PodIndex,
-    Problem,
-    State,
-)
+from berth_descheduler.planner import NodeIndex, PodIndex, Problem, State
 from berth_descheduler.planner.simulation import ClassIndex, Cluster, PlacedPod, PodPresence
 from berth_descheduler.planner.standing_fences import without_fences
 

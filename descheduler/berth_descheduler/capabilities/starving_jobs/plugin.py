@@ -20,10 +20,7 @@ from berth_core import (
     refuse_unknown,
     share_of_nodes,
 )
-from berth_descheduler.capabilities.starving_jobs.strategy import (
-    StarvationRules,
-    StarvingJobsStrategy,
-)
+from berth_descheduler.capabilities.starving_jobs.strategy import StarvationRules, StarvingJobsStrategy
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 from berth_descheduler.planner import EvictableNamespaces, Plan, Strategy, parse_percentage, plain_percentage
 

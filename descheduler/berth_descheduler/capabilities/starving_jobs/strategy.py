@@ -32,15 +32,7 @@ from berth_descheduler.capabilities.starving_jobs.pending_jobs import (
     groups_without_pods,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner import (
-    EvictableNamespaces,
-    NodeIndex,
-    Problem,
-    Proposal,
-    State,
-    Strategy,
-    odd_requests,
-)
+from berth_descheduler.planner import EvictableNamespaces, NodeIndex, Problem, Proposal, State, Strategy, odd_requests
 from berth_descheduler.planner.settings import WHOLE
 from berth_descheduler.planner.simulation import Cluster
 

@@ -7,23 +7,12 @@ import numpy as np
 
 from berth_core import PODS, Pod, effective_requests
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner import (
-    NodeIndex,
-    PodIndex,
-    Problem,
-    Quality,
-    RoomMade,
-    State,
-)
+from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Quality, RoomMade, State
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, gang_of
 from berth_descheduler.planner.problem import source_refusal
 from berth_descheduler.planner.rooms import WaitingPod
-from berth_descheduler.planner.solver import (
-    Ints,
-    PackingModel,
-    Want,
-)
+from berth_descheduler.planner.solver import Ints, PackingModel, Want
 
 Unused = tuple[tuple[str, Fraction], ...]
 

@@ -31,14 +31,7 @@ from berth_core import (
     ResourceAmounts,
     offered_to_queues,
 )
-from berth_kube import (
-    PODS,
-    QUEUES,
-    InvalidObjectError,
-    KubeClient,
-    NotFoundError,
-    ServerError,
-)
+from berth_kube import PODS, QUEUES, InvalidObjectError, KubeClient, NotFoundError, ServerError
 from berth_operator import telemetry
 from berth_operator.admission.reviews import Review
 from berth_operator.capabilities.queues import logs, metrics

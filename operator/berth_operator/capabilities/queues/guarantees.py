@@ -4,15 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from berth_core import (
-    Condition,
-    GatedQueue,
-    Queue,
-    QueueCondition,
-    QueueReason,
-    ResourceAmounts,
-    amount_in_words,
-)
+from berth_core import Condition, GatedQueue, Queue, QueueCondition, QueueReason, ResourceAmounts, amount_in_words
 
 _NOTHING: Final = ResourceAmounts.empty()
 

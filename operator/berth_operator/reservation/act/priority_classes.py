@@ -3,14 +3,7 @@
 import threading
 from contextlib import suppress
 
-from berth_core import (
-    MANAGED_BY_OPERATOR,
-    MANAGED_LABEL,
-    PermanentError,
-    PodSpec,
-    PriorityClass,
-    priority_class_name,
-)
+from berth_core import MANAGED_BY_OPERATOR, MANAGED_LABEL, PermanentError, PodSpec, PriorityClass, priority_class_name
 from berth_kube import PRIORITY_CLASSES, AlreadyExistsError, KubeClient, NotFoundError
 from berth_operator.reservation.manifests import build_priority_class
 from berth_operator.reservation.store.cluster_rules import ClusterRules

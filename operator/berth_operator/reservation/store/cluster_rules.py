@@ -6,13 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from berth_core import (
-    InputError,
-    ObjectMeta,
-    PriorityClass,
-    Quantities,
-    ResourceAmounts,
-)
+from berth_core import InputError, ObjectMeta, PriorityClass, Quantities, ResourceAmounts
 from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_operator.quota.limit_range import LimitRange
 from berth_operator.quota.resource_quota import ResourceQuota

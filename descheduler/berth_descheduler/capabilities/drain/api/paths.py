@@ -9,19 +9,11 @@ from berth_core import Node, RunMode
 from berth_descheduler.api.capability_paths import CapabilityPaths
 from berth_descheduler.api.context import ApiContext, answer_with, naming
 from berth_descheduler.api.openapi import answers
-from berth_descheduler.api.parameters import (
-    IdempotencyKey,
-    refuse_unknown,
-)
+from berth_descheduler.api.parameters import IdempotencyKey, refuse_unknown
 from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid
 from berth_descheduler.capabilities.drain.api.schemas import DrainRequest, RequestedDrain, describe_drain
 from berth_descheduler.migration.plans.requests import request_drain
-from berth_kube import (
-    MIGRATION_PLANS,
-    NODES,
-    Access,
-    KubeClient,
-)
+from berth_kube import MIGRATION_PLANS, NODES, Access, KubeClient
 
 
 def add_paths(router: APIRouter, api: ApiContext) -> None:
