@@ -54,10 +54,8 @@ class _Failures:
 
 
 def has_share(namespace: str, under_way: Mapping[str, int], at_once: int) -> bool:
-    """Return whether a namespace may have one more hand-over under way; `under_way` counts slots.
-
-    A pod that takes several slots may go beyond the share: it would never have its turn if it needs more.
-    """
+    """Return whether a namespace may have one more hand-over under way; `under_way` counts slots."""
+    # The slots of the next pod do not count: one that needs more than the share would never have its turn.
     return under_way.get(namespace, 0) < at_once - sum(under_way.values())
 
 
@@ -70,7 +68,7 @@ class FairSharing:
         self._begun: dict[_SlotKey, _Begun] = {}
         self._failures: dict[str, _Failures] = {}
         self._nodes: dict[str, float] = {}
-        """Node to when namespaces with failures may use it again."""
+        """Node to the time from which namespaces with failures may use it again."""
 
     def observe(self, reservation: Reservation, status: ReservationStatus) -> None:
         """Record the progress of a Reservation's hand-overs."""
@@ -109,7 +107,7 @@ class FairSharing:
             return max(0.0, record.free_from - now, self._nodes.get(node, now) - now)
 
     def _end_each(self, ended: Iterable[tuple[_Begun, bool]]) -> None:
-        """End slots' hand-overs, each with whether it failed; those of one pod count once."""
+        """End the hand-overs of slots, given with whether each failed; those of one pod count once."""
         for begun, failed in {(begun.owner, failed): (begun, failed) for begun, failed in ended}.values():
             self._end(begun, failed=failed)
 

@@ -27,7 +27,7 @@ from berth_operator.reservation.slots import SlotView
 from berth_operator.settings import OperatorSettings
 
 _RENEWAL_MARGINS: Final = 2
-"""Margins before its end at which a placeholder is renewed: the API server may be down a minute."""
+"""Margins before its end at which a placeholder is renewed, so that the API server may be down for one of them."""
 
 
 def ensure_placeholder(seen: Observation, view: SlotView) -> list[Action]:

@@ -53,6 +53,7 @@ class Survey:
 
     def takers(self, owner: Pod) -> tuple[Occupant, ...]:
         """Return the pods that are in an owner's way, latest first."""
+        # Latest first, because the last one to come is the likeliest to have taken its place.
         other_occupants = tuple(occupant for occupant in self._staying() if occupant.uid != owner.metadata.uid)
         if self._has_room(owner.spec, other_occupants):
             return ()

@@ -19,21 +19,21 @@ LONGEST_PATIENCE_SECONDS: Final = 15.0
 """The maximum, whatever the load: acting comes before reporting."""
 
 LONGEST_PATIENCE_OF_MANY_SECONDS: Final = 45.0
-"""So much more beside hundreds of others: most are Available by then, and report nothing else."""
+"""How much longer it may be beside hundreds of others: most are Available by then, and report nothing else."""
 
 _PATIENCE_PER_LATENESS: Final = 10.0
 _PATIENCE_PER_USUAL_TIME: Final = 2.0
 _PATIENCE_PER_OTHER: Final = 0.02
-"""For each other Reservation that is under way."""
+"""Seconds for each other Reservation that is under way."""
 _PATIENCE_PER_OF_MANY: Final = 0.1
-"""For each that is under way beyond `_MANY_ON_THE_WAY`."""
+"""Seconds for each that is under way beyond `_MANY_ON_THE_WAY`."""
 _WEIGHT_OF_NEWS: Final = 0.1
 _BEHIND_SECONDS: Final = 0.3
 """When workers are this late, places are taken first and probed later."""
 _MANY_ON_THE_WAY: Final = 50
 _LONGEST_UNPROVEN_SECONDS: Final = 30.0
 _START_SECONDS: Final = 1.0
-"""Between two reconciles of a Reservation whose placeholders are starting: each step is an event."""
+"""Between two reconciles of a Reservation whose placeholders are starting: each step of each one is a watch event."""
 
 _ON_THE_WAY: Final = frozenset({ReservationPhase.PENDING, ReservationPhase.WAITING})
 _QUIET: Final = frozenset({SlotState.PENDING, SlotState.HELD})

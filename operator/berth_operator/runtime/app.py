@@ -99,11 +99,7 @@ class App:
         return self._webhook.client_config()
 
     async def start(self) -> None:
-        """Start everything once.
-
-        The order is: health port, certificate, webhook, servers of capabilities, cache, workers. While the API server
-        does not answer, it waits: only what no waiting changes is raised.
-        """
+        """Start everything once; wait while the API server does not answer, and raise only what no waiting changes."""
         if self.has_started:
             return
         try:
@@ -113,6 +109,8 @@ class App:
             raise
 
     async def _start_parts(self) -> None:
+        # The health port comes first, so that the kubelet's probes are answered while the API server is waited for. The
+        # webhook serves before it is registered, and no worker starts before the cache is complete.
         self._kopf_loop = asyncio.get_running_loop()
         self._beat(self._kopf_loop)
         await asyncio.to_thread(self._health.start)
@@ -136,15 +134,12 @@ class App:
         )
 
     async def _until_answered(self, step: Callable[[], object]) -> None:
-        """Carry out a step of the start, again and again while the API server does not answer it.
-
-        An `UntrustedServerError` is raised at once: no waiting changes it.
-        """
+        """Carry out a step of the start, again and again while the API server does not answer it."""
         for failures in itertools.count(1):
             try:
                 await asyncio.to_thread(step)
             except UntrustedServerError:
-                raise
+                raise  # no waiting makes its certificate trusted
             except RetryableError as error:
                 wait_seconds = _START_AGAIN.wait_seconds(failures)
                 _LOG.warning(
@@ -216,13 +211,11 @@ class App:
         return Answer.from_state(state, good=bool(state[asked]))
 
     async def drain(self) -> None:
-        """Stop acting, release the lease, and keep answering reviews for a while.
-
-        The API server needs a moment to learn that this replica is going.
-        """
+        """Stop acting, release the lease, and keep answering reviews for a while."""
         _LOG.info(telemetry.DRAINING)
         self._webhook.drain()
         await asyncio.to_thread(self._engine.stop_acting)
+        # API servers send reviews to this replica until each of them has seen the endpoints of the Service change.
         if self._cache.live_namespaces() or any(capability.answers_always for capability in self._engine.capabilities):
             await asyncio.sleep(self._settings.webhook.drain_seconds)
 

@@ -47,7 +47,7 @@ from berth_operator.settings import OperatorSettings
 _FIRST_RETRY_SECONDS: Final = 0.2
 _LONGEST_RETRY_SECONDS: Final = 10.0
 _MAX_DOUBLINGS: Final = 10
-"""More doublings would exceed a float after hours of failures."""
+"""More doublings would exceed a float after hours of failures; the pause is at its longest much earlier."""
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
 _TRY_SECONDS: Final = 1.0
@@ -303,6 +303,7 @@ class Controller:
                     capability.listen()
                 self._informers.count_pods()
             else:
+                # Another replica may write statuses from now on: none of those that this one wrote is trusted any more.
                 self._cache.start_epoch()
                 self._stop_term()
                 last_sweep = -math.inf

@@ -82,8 +82,8 @@ class NoProgress(kopf.ProgressStorage):
 def configure(settings: kopf.OperatorSettings) -> None:
     """Make kopf write nothing and wait for an unresponsive API server."""
     settings.process.ultimate_exiting_timeout = None  # kopf would kill the process later though its run was restarted
-    settings.posting.enabled = False
-    settings.scanning.disabled = True
+    settings.posting.enabled = False  # kopf would write an event for each log line about an object
+    settings.scanning.disabled = True  # for scans of namespaces and CRDs it would need the rights to watch them
     settings.persistence.diffbase_storage = StatusAsMemory()
     settings.persistence.progress_storage = NoProgress()
     settings.networking.error_backoffs = EndlessWaits()

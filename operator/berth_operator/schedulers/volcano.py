@@ -24,7 +24,7 @@ NAME: Final = VOLCANO_SCHEDULER
 POD_GROUPS: Final = VOLCANO_POD_GROUPS
 QUEUES: Final = VOLCANO_QUEUES
 LOOSENED: Final = {"spec": {"minMember": 1}}
-"""The patch of a PodGroup after which Volcano places each of its pods by itself."""
+"""The patch of a PodGroup that makes Volcano place each of its pods by itself."""
 
 
 def scheduler_of(reservation: Reservation, spec: PodSpec) -> str:
@@ -33,7 +33,8 @@ def scheduler_of(reservation: Reservation, spec: PodSpec) -> str:
 
 
 def is_gang(reservation: Reservation) -> bool:
-    """Return whether Volcano has to place several slots together; those that wait have their nodes already."""
+    """Return whether Volcano has to place several slots together."""
+    # With `WhenFree` each slot waits for a chosen node, so there is nothing to place together.
     spec = reservation.spec
     names = {scheduler_of(reservation, task.template.spec) for task in spec.tasks}
     return spec.wanted > 1 and spec.capacity is Capacity.FREE and names == {VOLCANO_SCHEDULER}

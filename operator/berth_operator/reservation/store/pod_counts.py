@@ -26,7 +26,8 @@ class CountedPod(msgspec.Struct, frozen=True):
 
 
 _LONGEST_SILENCE_SECONDS: Final = 150.0
-"""The API server sends a bookmark about once a minute: a watch that is silent for longer is cut, or cannot begin."""
+"""The API server sends a bookmark (KEP-956) about once a minute: a watch that is silent for longer is cut, or has never
+begun."""
 
 
 class PodCounts:

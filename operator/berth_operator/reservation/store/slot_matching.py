@@ -9,10 +9,7 @@ from berth_operator.reservation.store.cache import Cache
 
 
 def has_name_of(earlier: ObjectMeta | ObjectReference, pod: Pod) -> bool:
-    """Return whether an earlier pod has the name of a new one.
-
-    If so, the earlier pod is gone or was never created.
-    """
+    """Return whether an earlier pod has the name of a new one, and so is gone or was never created."""
     meta = pod.metadata
     return bool(meta.name) and (earlier.namespace, earlier.name) == (meta.namespace, meta.name)
 
