@@ -13,6 +13,7 @@ import click
 import pytest
 
 from berth_core.snapshot import Snapshot
+from berth_descheduler import registry
 from berth_descheduler.cli.main import berth, complete_for_kubectl, run
 from builders import node, pod
 
@@ -77,6 +78,17 @@ def test_the_help_lists_every_command_once_under_a_heading(capsys: pytest.Captur
         r"^  ([a-z]+)  ", capsys.readouterr().out.partition("Look:")[2].partition("Exit codes")[0], re.MULTILINE
     )
     assert sorted(listed) == sorted({path[0] for path in COMMANDS})
+
+
+def test_the_help_without_capabilities_has_no_heading_without_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(registry, "EVERY_CAPABILITY", ())
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "\nMove pods now:\n" in text
+    assert "Try it on this machine" not in text
+    assert run(["demo"]) == 2
 
 
 def test_the_help_has_every_exit_code_and_the_ways_of_completion(capsys: pytest.CaptureFixture[str]) -> None:
