@@ -16,9 +16,9 @@ from berth_descheduler.planner import plan
 from berth_descheduler.planner.problem import Problem, Sources, find_sources
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.bounds import (
-    PriceBound,
+    CostBound,
     RoomBound,
-    bound_by_prices,
+    bound_by_costs,
     bound_room,
     fewest_moves,
     most_freed_by_number,
@@ -122,16 +122,16 @@ def fitting(snapshot: Snapshot, end: End, shape: tuple[int, int]) -> int:
     return sum(max(0, one) for index, one in enumerate(fits) if index not in never_filled(snapshot))
 
 
-def bounds_of(packing: PackingModel, sources: Sources, budget: int) -> tuple[int, PriceBound]:
+def bounds_of(packing: PackingModel, sources: Sources, budget: int) -> tuple[int, CostBound]:
     to_empty, empty = np.array(sources.to_empty, dtype=np.int64), np.array(sources.empty, dtype=np.int64)
     counts = np.array([len(sources.pods_of[one]) for one in sources.to_empty], dtype=np.int64)
-    by_prices = bound_by_prices(packing, to_empty, empty, budget)
+    by_costs = bound_by_costs(packing, to_empty, empty, budget)
     most = min(
         most_freed_by_volume(packing, sources.to_empty, sources.empty),
         most_freed_by_number(counts, budget),
-        by_prices.most_freed(to_empty, empty, budget),
+        by_costs.most_freed(to_empty, empty, budget),
     )
-    return most, by_prices
+    return most, by_costs
 
 
 @holds_for(tiny_clusters())
@@ -142,11 +142,11 @@ def test_no_end_frees_more_than_the_bounds_say_nor_with_fewer_moves(snapshot: Sn
     counts = np.array([len(sources.pods_of[one]) for one in sources.to_empty], dtype=np.int64)
 
     for budget in BUDGETS:
-        most, by_prices = bounds_of(packing, sources, budget)
+        most, by_costs = bounds_of(packing, sources, budget)
         assert max((more for moves, more in ends if moves <= budget), default=0) <= most
         for moves, more in ends:
             if more > 0:
-                assert by_prices.fewest_moves(to_empty, empty, more) <= moves
+                assert by_costs.fewest_moves(to_empty, empty, more) <= moves
                 assert fewest_moves(counts, more) <= moves
 
 
@@ -208,7 +208,7 @@ def test_a_large_pod_without_a_hole_costs_the_moves_of_what_has_to_make_room(bud
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_full_cluster_is_drained_to_nearly_what_prices_allow(seed: int) -> None:
+def test_a_full_cluster_is_drained_to_nearly_what_costs_allow(seed: int) -> None:
     snapshot = generate(Recipe(nodes=200, requested=0.89, seed=seed))
     _, sources = read(snapshot)
     budget = len(snapshot.pods) // 20

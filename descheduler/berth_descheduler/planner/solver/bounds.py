@@ -63,10 +63,10 @@ def fewest_moves(pod_counts: Ints, freed: int) -> int:
 
 
 # --- nodes of unequal worth ------------------------------------------------------------------------------------------
-# Where nodes have prices, what counts is the worth of the freed ones, not their number. Each bound on the number says
+# Where nodes have weights, what counts is the worth of the freed ones, not their number. Each bound on the number says
 # that a cost of the freed nodes, added up, stays within a limit: their volume, their pods, their values. So the worth
 # is at most that of the best choice of nodes within the limit, wherever their pods would go. The best choice is counted
-# where the nodes have few distinct prices. Elsewhere any exchange rate of worth against cost gives a bound.
+# where the nodes have few distinct weights. Elsewhere any exchange rate of worth against cost gives a bound.
 
 _MOST_CHOICES: Final = 1 << 18
 
@@ -152,21 +152,21 @@ def most_that_fit(packing: PackingModel, kind: int) -> int:
     return fitting_pods
 
 
-# --- price bound -----------------------------------------------------------------------------------------------------
-# The bound by prices: how many nodes a budget of moves can free at most if large pods need holes that are rare.
+# --- cost bound ------------------------------------------------------------------------------------------------------
+# The bound by costs: how many nodes a budget of moves can free at most if large pods need holes that are rare.
 #
-# Let every kind have a price, what it is worth to have such a pod taken in, in moves. A pod that stays where it is
-# counts a move and its price, a pod that comes counts its price. What a kept node holds at the end counts at most the
+# Let every kind have a cost, what it is worth to have such a pod taken in, in moves. A pod that stays where it is
+# counts a move and its cost, a pod that comes counts its cost. What a kept node holds at the end counts at most the
 # value of the best filling of it, `values[node]`; what all nodes hold now counts M. A pod that moves turns a move and
-# its price into its price, so what is held at the end counts M less the moves. All of it is on kept nodes. So for any
-# prices
+# its cost into its cost, so what is held at the end counts M less the moves. All of it is on kept nodes. So for any
+# costs
 #
 # sum of the values of the freed nodes <= sum of all values - M + moves,
 #
-# and the freed nodes are at most as many as the nodes of the smallest values that keep to this. Without prices a value
-# is a node's number of pods, and this is the bound by number. The search for good prices is on a part of the nodes;
+# and the freed nodes are at most as many as the nodes of the smallest values that keep to this. Without costs a value
+# is a node's number of pods, and this is the bound by number. The search for good costs is on a part of the nodes;
 # that the bound holds does not depend on them, nor on what is left aside here (all resources but the scarcest, ties to
-# nodes). Pods that take less than a sixteenth of a node have no price: for them there are always holes.
+# nodes). Pods that take less than a sixteenth of a node have no cost: for them there are always holes.
 
 _LARGE: Final = 16
 """A pod is large if it takes one in so many parts of a node, or more."""
@@ -178,16 +178,17 @@ _SAMPLE: Final = 500
 _ROUNDS: Final = 5
 _NEVER: Final = -(1 << 40)
 
-Prices: TypeAlias = tuple[int, ...]
+Costs: TypeAlias = tuple[int, ...]
+"""Per group of large kinds, in thousandths of a move."""
 
 
 @dataclass(frozen=True)
-class PriceBound:
-    """What follows from the best prices that were found."""
+class CostBound:
+    """What follows from the best costs that were found."""
 
     values: Ints  # (nodes,)
     openings: Ints  # (nodes,), values less what the pods of each node count now
-    prices: Ints  # (kinds,), of a pod that is moved: a move and the price of its kind
+    costs: Ints  # (kinds,), of a pod that is moved: a move and the cost of its kind
 
     def most_freed(self, to_empty: Ints, empty: Ints, budget: int) -> int:
         """Return an upper bound on the additional empty nodes with `budget` moves."""
@@ -210,22 +211,22 @@ class PriceBound:
         return max(0, -((int(self.openings.sum()) - int(clearable_values.sum())) // MOVE))
 
 
-def bound_by_prices(packing: PackingModel, to_empty: Ints, empty: Ints, budget: int) -> PriceBound:
-    """Return the bound with good prices; the same for the same problem."""
+def bound_by_costs(packing: PackingModel, to_empty: Ints, empty: Ints, budget: int) -> CostBound:
+    """Return the bound with good costs; the same for the same problem."""
     groups = _group(packing)
     all_values = _Values(packing, groups, np.arange(packing.nodes), (to_empty, empty))
     sampled_nodes = np.unique(np.linspace(0, packing.nodes - 1, min(_SAMPLE, packing.nodes)).astype(np.int64))
     sample = _Values(packing, groups, sampled_nodes, (to_empty, empty))
-    prices = _look_for_prices(sample, budget * MOVE * len(sampled_nodes) // max(1, packing.nodes))
-    values = all_values.at(prices)
-    price_per_kind = np.full(packing.kinds, MOVE, dtype=np.int64)
-    large = groups.of_kind < len(prices)
-    price_per_kind[large] += np.array(prices, dtype=np.int64)[groups.of_kind[large]]
-    return PriceBound(values, values - all_values.now(prices), price_per_kind)
+    costs = _look_for_costs(sample, budget * MOVE * len(sampled_nodes) // max(1, packing.nodes))
+    values = all_values.at(costs)
+    cost_per_kind = np.full(packing.kinds, MOVE, dtype=np.int64)
+    large = groups.of_kind < len(costs)
+    cost_per_kind[large] += np.array(costs, dtype=np.int64)[groups.of_kind[large]]
+    return CostBound(values, values - all_values.now(costs), cost_per_kind)
 
 
-def _look_for_prices(sample: "_Values", budget: int) -> Prices:
-    """Return the prices with the tightest bound, by coordinate search.
+def _look_for_costs(sample: "_Values", budget: int) -> Costs:
+    """Return the costs with the tightest bound, by coordinate search.
 
     The search begins where a pod is worth as many moves as smaller ones of some size need for its room, less one.
     """
@@ -233,20 +234,20 @@ def _look_for_prices(sample: "_Values", budget: int) -> Prices:
         tuple(max(0, MOVE * small_weight // weight - MOVE) for small_weight in sample.weights)
         for weight in sample.weights
     ]
-    least_freed, best_prices = min((sample.freed(start, budget), start) for start in starts) if starts else (0.0, ())
-    steps = [MOVE // 4 for _ in best_prices]
+    least_freed, best_costs = min((sample.freed(start, budget), start) for start in starts) if starts else (0.0, ())
+    steps = [MOVE // 4 for _ in best_costs]
     for _ in range(_ROUNDS):
-        for group in range(len(best_prices)):
+        for group in range(len(best_costs)):
             for step in (steps[group], -steps[group]):
-                tried_prices = (*best_prices[:group], max(0, best_prices[group] + step), *best_prices[group + 1 :])
-                freed_bound = sample.freed(tried_prices, budget)
+                tried_costs = (*best_costs[:group], max(0, best_costs[group] + step), *best_costs[group + 1 :])
+                freed_bound = sample.freed(tried_costs, budget)
                 if freed_bound < least_freed:
-                    best_prices, least_freed = tried_prices, freed_bound
+                    best_costs, least_freed = tried_costs, freed_bound
                     steps[group] = steps[group] * 3 // 2
                     break
             else:
                 steps[group] = max(1, steps[group] // 2)
-    return best_prices
+    return best_costs
 
 
 @dataclass(frozen=True)
@@ -291,7 +292,7 @@ def _cell(large: Ints, most: int) -> int:
 
 
 class _Values:
-    """The greatest value of nodes as a function of large kinds' prices."""
+    """The greatest value of nodes as a function of large kinds' costs."""
 
     def __init__(self, packing: PackingModel, groups: _Groups, nodes: Ints, roles: tuple[Ints, Ints]) -> None:
         self.weights = groups.weights
@@ -322,39 +323,39 @@ class _Values:
             amount_left = amount_left - stay * size
         return staying_pods
 
-    def now(self, prices: Prices) -> Ints:
+    def now(self, costs: Costs) -> Ints:
         """Return what the pods of each node count now."""
-        counts: Ints = self._small.sum(axis=1) * MOVE + self._large @ (np.array(prices, dtype=np.int64) + MOVE)
+        counts: Ints = self._small.sum(axis=1) * MOVE + self._large @ (np.array(costs, dtype=np.int64) + MOVE)
         return counts
 
-    def at(self, prices: Prices) -> Ints:
+    def at(self, costs: Costs) -> Ints:
         """Return the values of the nodes."""
-        table = np.repeat(self._worth_of_cells(prices)[:, None], len(self._hold), axis=1)
-        for weight, price, pods_on_nodes in zip(self.weights, prices, self._large.T, strict=True):
+        table = np.repeat(self._worth_of_cells(costs)[:, None], len(self._hold), axis=1)
+        for weight, cost, pods_on_nodes in zip(self.weights, costs, self._large.T, strict=True):
             for number in range(1, int(pods_on_nodes.max(initial=0)) + 1):
                 rows = np.flatnonzero(pods_on_nodes >= number)
                 rows_before = table[:, rows]
-                rows_before[weight:] = np.maximum(rows_before[weight:], rows_before[:-weight] + (price + MOVE))
+                rows_before[weight:] = np.maximum(rows_before[weight:], rows_before[:-weight] + (cost + MOVE))
                 table[:, rows] = rows_before
         best_values: Ints = (table + self._staying * MOVE).max(axis=0)
-        values: Ints = np.where(self._takes, best_values, self.now(prices))
+        values: Ints = np.where(self._takes, best_values, self.now(costs))
         return values
 
-    def _worth_of_cells(self, prices: Prices) -> Ints:
+    def _worth_of_cells(self, costs: Costs) -> Ints:
         """Return what pods that come can be worth in so many cells."""
         worth = [0] * (self._cells + 1)
-        for weight, price in zip(self.weights, prices, strict=True):
+        for weight, cost in zip(self.weights, costs, strict=True):
             for cell in range(weight, len(worth)):
-                worth[cell] = max(worth[cell], worth[cell - weight] + price)
+                worth[cell] = max(worth[cell], worth[cell - weight] + cost)
         return np.array(worth, dtype=np.int64)
 
-    def freed(self, prices: Prices, budget: int) -> float:
+    def freed(self, costs: Costs, budget: int) -> float:
         """Return an upper bound on the additional nodes freed.
 
         A part of the next node counts as a fraction.
         """
-        values = self.at(prices)
-        budget_left = budget + int((values - self.now(prices)).sum())
+        values = self.at(costs)
+        budget_left = budget + int((values - self.now(costs)).sum())
         clearable_values = np.sort(values[self._may])
         spent = np.cumsum(clearable_values)
         whole_nodes = int(np.searchsorted(spent, budget_left, side="right"))
@@ -376,9 +377,9 @@ def _rounded_down(asked: Ints) -> Ints:
 #
 # For a node to hold h pods to come, so many pods have to leave it that their amounts make up for what it lacks. How
 # many that are at least is counted for several weightings of the resources, the largest pods first, as any set of pods
-# that is enough is enough in every weighting. A node's gain for its moves is then known, and for any price of a move
+# that is enough is enough in every weighting. A node's gain for its moves is then known, and for any rate
 #
-# room <= room now + price * moves + sum over the nodes of the greatest (gain - price * its moves).
+# room <= room now + rate * moves + sum over the nodes of the greatest (gain - rate * its moves).
 #
 # A pod that leaves lands somewhere. Where it could hold v of the pods to come in its own amounts, it takes the room of
 # v again: it counts with what is left of its amounts without them. That needs every node that takes pods to be counted,
@@ -390,7 +391,7 @@ _MOST_LEVELS: Final = 32
 """A node's gains beyond so many come with the moves of the next one."""
 
 _FINEST: Final = 6
-"""Prices of moves are fractions of numbers up to this, and the ratios of gains to moves that nodes have."""
+"""Rates are fractions of numbers up to this, and the ratios of gains to moves that nodes have."""
 
 _MOST_RATES: Final = 64
 _SLACK: Final = 1e-9
@@ -404,18 +405,18 @@ class RoomBound:
     now: int
     """The pods that fit without a move."""
 
-    prices: tuple[tuple[int, int, int], ...]
+    by_rate: tuple[tuple[int, int, int], ...]
     """Moves cost `gain` for each `moves`; with that nodes bring `total / moves` above the cost of their moves."""
 
     def most(self, moves: int) -> int:
         """Return how many pods fit at most after so many moves."""
-        return self.now + min((gain * moves + total) // cost_per_pod for gain, cost_per_pod, total in self.prices)
+        return self.now + min((gain * moves + total) // cost_per_pod for gain, cost_per_pod, total in self.by_rate)
 
     def fewest_moves(self, reached: int) -> int:
         """Return how many moves it takes at least to let so many fit."""
         further_pods = reached - self.now
         return (
-            max(0, *(-((total - cost_per_pod * further_pods) // gain) for gain, cost_per_pod, total in self.prices))
+            max(0, *(-((total - cost_per_pod * further_pods) // gain) for gain, cost_per_pod, total in self.by_rate))
             if further_pods > 0
             else 0
         )
@@ -474,11 +475,11 @@ class _Pieces:
             for gain, moves_per_gain in gains_and_moves[:: 1 + len(gains_and_moves) // _MOST_RATES]
             if gain
         }
-        prices = (
+        by_rate = (
             (gain, moves_per_gain, int((moves_per_gain * gains - gain * moves).max(axis=0).sum()))
             for gain, moves_per_gain in rates
         )
-        return RoomBound(int(self.now.sum()), tuple(sorted(prices)))
+        return RoomBound(int(self.now.sum()), tuple(sorted(by_rate)))
 
     def _count(self, room: Ints) -> Ints:
         """Return how many of the pods to come fit into the room of each node."""

@@ -1,9 +1,9 @@
-"""Chooses a set of nodes to empty within the moves, by prices.
+"""Chooses a set of nodes to empty within the moves, by costs.
 
-The set is chosen first and filled as a whole: the nodes whose pods cost least at the prices of the moment. A filling
-tells what the last pod of each kind cost, prices move towards that, and the set is chosen anew, with more nodes where
+The set is chosen first and filled as a whole: the nodes whose pods cost least as it seems at the moment. A filling
+tells what the last pod of each kind cost, costs move towards that, and the set is chosen anew, with more nodes where
 moves are left and fewer where pods found no place. So expensive kinds (large pods for which there is no hole) make
-their nodes expensive, as long as that matters. Prices begin at one move for every pod: the nodes with the fewest pods.
+their nodes expensive, as long as that matters. Costs begin at one move for every pod: the nodes with the fewest pods.
 Nodes whose tied pods find no place leave the set and are penalized in the next; a set that fails again gets smaller.
 """
 
@@ -22,8 +22,8 @@ from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.problem import Problem, Sources
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver.bounds import (
-    PriceBound,
-    bound_by_prices,
+    CostBound,
+    bound_by_costs,
     fewest_moves,
     holds,
     least_cost,
@@ -70,7 +70,7 @@ class Draining:
     filled: Filled
     moves: int
     worth: int
-    """The sum of what the nodes are worth: their number where nodes have no prices."""
+    """The sum of what the nodes are worth: their number where nodes have no weights."""
 
     unwished: int
     """By how much the targets miss the wishes of rules: the sum of their ranks."""
@@ -111,7 +111,7 @@ class Candidates:
     pod_counts: Ints  # (candidates,)
     disruption: Ints  # (candidates,), which of two equally cheap nodes is disturbed less
     empty: Ints  # nodes that are empty already
-    worth: Ints  # (candidates,), above 0: 1 where nodes have no prices, or equal ones
+    worth: Ints  # (candidates,), above 0: 1 where nodes have no weights, or equal ones
     empty_worth: Ints | None = None  # (empty,), what each costs that is filled; None: only nodes alike are filled
 
     @property
@@ -175,8 +175,8 @@ class DrainSearch:
         self._open = open_nodes
         self._limits = limits
         self._movable = np.flatnonzero(packing.pod_kind >= 0)
-        self._prices = np.full(packing.kinds, MOVE, dtype=np.int64)
-        self._best_prices = self._prices
+        self._costs = np.full(packing.kinds, MOVE, dtype=np.int64)
+        self._best_costs = self._costs
         self._whole = max(1, int(packing.room[packing.binding, open_nodes].max(initial=1)))
         self._large = packing.need[:, packing.binding] * _LARGE > self._whole  # (kinds,)
         self._overspent = (0, 0)
@@ -206,16 +206,16 @@ class DrainSearch:
         self.most_worth = self._bound_worth(limits.most_worth)
         """No plan frees what is worth more."""
 
-        self.bound: PriceBound | None = None
-        """What prices prove, where the first choice is not the best already."""
+        self.bound: CostBound | None = None
+        """What costs prove, where the first choice is not the best already."""
 
         self.out_of_time = False
 
     def run(self) -> None:
         """Search, and leave the results in `found`.
 
-        Where nodes have prices, once more with what a node holds as its cost: its pods are what is scarce if moves are,
-        and its room if they are not.
+        Where nodes have weights, once more with what a node holds as its cost: its pods are what is scarce if moves
+        are, and its room if they are not.
         """
         self._search()
         if self._candidates.differ and not self.out_of_time and not self._is_perfect():
@@ -223,7 +223,7 @@ class DrainSearch:
             self._search()
 
     def drain(self, nodes: Collection[NodeIndex]) -> Draining:
-        """Return the draining of a set of candidates, at the prices where the search stands.
+        """Return the draining of a set of candidates, at the costs where the search stands.
 
         Nodes whose dependent pods find no place are left out, and other pods may find none.
         """
@@ -233,7 +233,7 @@ class DrainSearch:
         hold = holds(self._packing)[self._packing.binding, self._candidates.nodes].astype(np.float64)
         self._room_cost = _PENALTY * hold * _ROOM_PENALTIES / max(1.0, hold.max(initial=1))
         if self.bound is not None:
-            self._prices = self._best_prices = self.bound.prices
+            self._costs = self._best_costs = self.bound.costs
             self._bonus = -self.bound.openings
         self._overspent, self._incomplete, self._least_left = (0, 0), 0, 1 << 62
 
@@ -253,7 +253,7 @@ class DrainSearch:
             good = trial.filled.complete and self._within_budget(trial)
             idle += 1
             if good and self._keep(trial):
-                self._best_prices = self._prices
+                self._best_costs = self._costs
                 idle = 0
             elif not trial.filled.complete and self._is_promising(trial) and self._keep(self._grow(trial)):
                 idle = 0
@@ -261,11 +261,11 @@ class DrainSearch:
                 self._prove(trial)
             elif not trial.filled.complete:
                 self._penalize_large(trial)
-                self._update_prices(trial, turn)
+                self._update_costs(trial, turn)
             elif idle > _ROUNDS_BEFORE_CHANCE or last_trial == (trial.nodes, trial.moves):
                 self._perturb(chance)
             else:
-                self._update_prices(trial, turn)
+                self._update_costs(trial, turn)
             self._penalize_infeasible(np.setdiff1d(chosen, trial.nodes))
             last_trial = trial.nodes, trial.moves
             target = self._next_target(trial, len(chosen), good=good)
@@ -312,10 +312,10 @@ class DrainSearch:
         """Return a lower bound on the moves that free what is worth so much."""
         candidates, bound = self._candidates, self.bound
         if not candidates.differ:
-            by_prices = bound.fewest_moves(candidates.nodes, candidates.empty, worth) if bound else 0
-            return max(by_prices, fewest_moves(candidates.pod_counts, worth))
-        by_prices = bound.fewest_moves_to(candidates.nodes, candidates.empty, candidates.worth, worth) if bound else 0
-        return max(by_prices, least_cost(candidates.worth, candidates.pod_counts, worth))
+            by_costs = bound.fewest_moves(candidates.nodes, candidates.empty, worth) if bound else 0
+            return max(by_costs, fewest_moves(candidates.pod_counts, worth))
+        by_costs = bound.fewest_moves_to(candidates.nodes, candidates.empty, candidates.worth, worth) if bound else 0
+        return max(by_costs, least_cost(candidates.worth, candidates.pod_counts, worth))
 
     def _within_budget(self, trial: Draining) -> bool:
         allowed_moves = self._limits.allowed_moves(trial.worth)
@@ -326,17 +326,19 @@ class DrainSearch:
     def _choose(self, most: int) -> Ints:
         """Return the candidates that cost least for what they are worth, as many as direct moves can empty."""
         candidates = self._candidates
-        pod_prices = self._prices[self._packing.pod_kind[self._movable]].astype(np.float64)  # whole, below 2**53: exact
-        cost = np.bincount(self._packing.pod_node[self._movable], weights=pod_prices, minlength=self._packing.nodes)
-        total = cost[candidates.nodes] - self._bonus[candidates.nodes] + self._room_cost
-        price = _per_worth(total.astype(np.float64), candidates.worth)
-        order = np.lexsort((candidates.nodes, candidates.disruption, price))
+        pod_costs = self._costs[self._packing.pod_kind[self._movable]].astype(np.float64)  # whole, below 2**53: exact
+        node_costs = np.bincount(
+            self._packing.pod_node[self._movable], weights=pod_costs, minlength=self._packing.nodes
+        )
+        total = node_costs[candidates.nodes] - self._bonus[candidates.nodes] + self._room_cost
+        cost_per_worth = _per_worth(total.astype(np.float64), candidates.worth)
+        order = np.lexsort((candidates.nodes, candidates.disruption, cost_per_worth))
         if self._limits.budget is not None:
             order = self._affordable_of(order, self._limits.budget)
         return np.sort(candidates.nodes[order[:most]])
 
     def _affordable_of(self, order: Ints, budget: int) -> Ints:
-        """Return the first of the candidates that direct moves can empty, and of those with prices later ones, too."""
+        """Return the first of the candidates that direct moves can empty, and of those with weights later ones, too."""
         counts = self._candidates.pod_counts[order]
         if not self._candidates.differ:
             return order[: int((np.cumsum(counts) <= budget).sum())]
@@ -364,7 +366,7 @@ class DrainSearch:
             dependent.room,
             self._open & ~drained,
             Demand(demand),
-            prices=self._prices,
+            costs=self._costs,
             limits=self._filling(),
         )
         nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
@@ -438,9 +440,9 @@ class DrainSearch:
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def _prove(self, trial: Draining) -> None:
-        """Look for the bound by prices, and begin anew with these prices."""
+        """Look for the bound by costs, and begin anew with these."""
         candidates, budget = self._candidates, self._limits.budget
-        bound = bound_by_prices(
+        bound = bound_by_costs(
             self._packing, candidates.nodes, candidates.empty, trial.moves if budget is None else budget
         )
         if budget is not None:
@@ -450,22 +452,22 @@ class DrainSearch:
                 worth_within_budget = bound.most_worth(candidates.nodes, candidates.empty, candidates.worth, budget)
                 self.most_worth = min(self.most_worth, worth_within_budget)
         self.bound = bound
-        self._prices = self._best_prices = bound.prices
+        self._costs = self._best_costs = bound.costs
         self._bonus = -bound.openings
 
     def _perturb(self, chance: Random) -> None:
-        """Change the prices that led to the best by chance."""
+        """Change the costs that led to the best by chance."""
         shaken = np.array([chance.randrange(80, 125) for _ in range(self._packing.kinds)], dtype=np.int64)
-        self._prices = np.maximum(MOVE, self._best_prices * shaken // 100)
+        self._costs = np.maximum(MOVE, self._best_costs * shaken // 100)
 
-    def _update_prices(self, trial: Draining, turn: int) -> None:
-        """Move prices towards the costs of a trial by shrinking steps.
+    def _update_costs(self, trial: Draining, turn: int) -> None:
+        """Move costs towards those of a trial by shrinking steps.
 
-        Prices of pods without a place change at once.
+        Those of pods without a place change at once.
         """
         pace = 2 + turn // 4
-        nearer = self._prices + (trial.filled.prices - self._prices) * 4 // (5 * pace)
-        self._prices = np.where(trial.filled.unplaced > 0, trial.filled.prices, nearer)
+        nearer = self._costs + (trial.filled.costs - self._costs) * 4 // (5 * pace)
+        self._costs = np.where(trial.filled.unplaced > 0, trial.filled.costs, nearer)
         if self._limits.budget is None and not trial.filled.complete:
             mean = max(1, int(self._packing.need[:, self._packing.binding].mean()))
             self._bonus = np.maximum(self._bonus, trial.filled.stuck * MOVE // mean)
@@ -487,14 +489,14 @@ class DrainSearch:
     def _penalize_infeasible(self, left_out: Ints) -> None:
         """Penalize the nodes whose dependent pods found no place.
 
-        Other nodes with such pods are penalized less, by the prices of their kinds.
+        Other nodes with such pods are penalized less, by the costs of their kinds.
         """
         if not len(left_out):
             return
         self._bonus[left_out] -= _PENALTY
         kinds = self._packing.pod_kind[self._packing.movable_on(np.isin(np.arange(self._packing.nodes), left_out))]
         dear = np.isin(np.arange(self._packing.kinds), kinds) & self._packing.dependent
-        self._prices = np.where(dear, np.minimum(4 * self._prices, _PENALTY), self._prices)
+        self._costs = np.where(dear, np.minimum(4 * self._costs, _PENALTY), self._costs)
 
     def _next_target(self, trial: Draining, tried: int, *, good: bool) -> int:
         """Return how many nodes to try after a trial of `tried`."""
@@ -509,7 +511,7 @@ class DrainSearch:
             self._failed[trial.nodes] += 1
             fewer = nodes_freed * self._incomplete**2 // _PATIENCE + self._failed[trial.nodes] - 1
             target = nodes_freed - self._missing_nodes(trial) - fewer
-        # Fewer nodes can be worth more than the best: with prices its number is no reason to try none with as many.
+        # Fewer nodes can be worth more than the best: with weights its number is no reason to try none with as many.
         return min(self.most, max(target, best // 2, 1) if self._candidates.differ else max(target, best + 1))
 
     def _affordable(self, trial: Draining) -> int:
@@ -533,7 +535,7 @@ class DrainSearch:
         """Return how many nodes are too many after a trial.
 
         What counts is the volume of the small pods without a place. For large pods it is their kind that counts, not
-        the volume: their price goes up, and other nodes are chosen.
+        the volume: their cost goes up, and other nodes are chosen.
         """
         amounts = trial.filled.unplaced * self._packing.need[:, self._packing.binding]
         nodes = -(-int(amounts[~self._large].sum()) // self._whole)

@@ -26,7 +26,7 @@ from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 _WITH_SOLUTION: Final = frozenset({SolverStatus.SOLVED, SolverStatus.FOUND})
 _MOST_ROUNDS: Final = 100
-"""How often more is asked for at most: of nodes with prices there can be more by very little very often."""
+"""How often more is asked for at most: of nodes with weights there can be more by very little very often."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ExactDraining:
     """What is proven and what was found, the best last."""
 
     most: int
-    """No plan frees nodes that are worth more: no more nodes than this, where they have no prices."""
+    """No plan frees nodes that are worth more: no more nodes than this, where they have no weights."""
 
     fewest_moves: int
     """For as much as the last draining frees (or as was known to be possible)."""

@@ -9,8 +9,8 @@ Kinds are placed from the largest to the smallest, all pods of a kind at once:
 3. *By cover*: taking off as many smaller pods as it takes, up to a limit.
 4. What finds no place at the end (small pods, where odd rests are left) is *exchanged*: a larger pod gives way to
    several small ones that fill its node better, and is placed again.
-All of it works on whole columns: its cost is at most kinds times nodes. Prices are what a pod of each kind is expected
-to cost in thousandths of a move; `prices` tells what the last pod of each kind cost in the end.
+All of it works on whole columns: its cost is at most kinds times nodes. Costs are what a pod of each kind is expected
+to cost in thousandths of a move; `costs` tells what the last pod of each kind cost in the end.
 """
 
 from collections.abc import Iterator, Mapping
@@ -125,9 +125,9 @@ def _evenly(kinds: list[int], most: int) -> list[int]:
 
 
 MOVE: Final = 1000
-"""The price of one move."""
+"""The cost of one move."""
 
-_HIGHEST_PRICE: Final = 1000 * MOVE
+_HIGHEST_COST: Final = 1000 * MOVE
 _SIZE_BITS: Final = 28
 """A pod as large as a node counts about half a move when sets are compared."""
 
@@ -154,7 +154,7 @@ class Filled:
     arrivals: Ints  # (entries, 3): kind, node, count
     ejections: Ints  # (entries, 3): kind, node, count
     unplaced: Ints  # (kinds,)
-    prices: Ints  # (kinds,)
+    costs: Ints  # (kinds,)
     stuck: Ints  # (nodes,), what is left of the scarcest resource and can be used by nothing
 
     @classmethod
@@ -192,11 +192,11 @@ def fill(
     open_nodes: Mask,
     demand: Demand,
     *,
-    prices: Ints,
+    costs: Ints,
     limits: FillLimits | None = None,
 ) -> Filled:
     """Return a filling of the open nodes with a demand."""
-    filling = _Filling(packing, room, open_nodes, demand, (prices, limits or FillLimits()))
+    filling = _Filling(packing, room, open_nodes, demand, (costs, limits or FillLimits()))
     filling.place_all()
     return filling.result()
 
@@ -214,7 +214,7 @@ class _Filling:
     def __init__(
         self, packing: PackingModel, room: Ints, open_nodes: Mask, demand: Demand, means: tuple[Ints, FillLimits]
     ) -> None:
-        prices, self._limits = means
+        costs, self._limits = means
         self._packing = packing
         self._demand = demand
         self._nodes = np.flatnonzero(open_nodes & packing.takes)
@@ -231,9 +231,9 @@ class _Filling:
         self._order = np.lexsort((-packing.size, late))
         self._rank = np.empty_like(self._order)
         self._rank[self._order] = np.arange(len(self._order))
-        self._cost = prices + (packing.size >> _SIZE_BITS)  # (kinds,)
+        self._cost = costs + (packing.size >> _SIZE_BITS)  # (kinds,)
         self._sets = EjectionSets(packing, self._order, self._cost, self._limits.most_ejected)
-        self._prices_before = prices
+        self._costs_before = costs
         self._may: dict[int, Mask] = {}
         self._last_set: dict[int, tuple[int, ...]] = {}
         self._left_by: dict[int, Mask] = {}
@@ -253,7 +253,7 @@ class _Filling:
     def result(self) -> Filled:
         """Return what came of it."""
         arrivals, ejections = _net(_gathered(self._came), _gathered(self._went), self._packing.nodes)
-        return Filled(arrivals, ejections, self._left.copy(), self._prices(), self._stuck())
+        return Filled(arrivals, ejections, self._left.copy(), self._last_costs(), self._stuck())
 
     def _place_down(self) -> None:
         for kind in self._order.tolist():
@@ -529,22 +529,22 @@ class _Filling:
         self._there[self._row[kind], nodes] -= counts.astype(np.int32)
         self._went.append(_entries(kind, self._nodes[nodes], counts))
 
-    def _prices(self) -> Ints:
+    def _last_costs(self) -> Ints:
         """Return the cost of one more pod of each kind.
 
         It is estimated from the last pod placed.
         """
-        prices = np.full(self._packing.kinds, MOVE, dtype=np.int64)
+        costs = np.full(self._packing.kinds, MOVE, dtype=np.int64)
         for kind in self._order[::-1].tolist():
             if self._left[kind]:
-                prices[kind] = min(_HIGHEST_PRICE, 4 * max(MOVE, int(self._prices_before[kind])))
+                costs[kind] = min(_HIGHEST_COST, 4 * max(MOVE, int(self._costs_before[kind])))
             elif kind in self._last_set:
-                prices[kind] = MOVE + sum(
-                    min(int(prices[ejected_kind]), 20 * MOVE) for ejected_kind in self._last_set[kind]
+                costs[kind] = MOVE + sum(
+                    min(int(costs[ejected_kind]), 20 * MOVE) for ejected_kind in self._last_set[kind]
                 )
             elif not self._has(kind, self._packing.need[kind]).any():
-                prices[kind] = max(2 * MOVE, int(self._prices_before[kind]))
-        return prices
+                costs[kind] = max(2 * MOVE, int(self._costs_before[kind]))
+        return costs
 
     def _stuck(self) -> Ints:
         """Return each node's rest of the scarcest resource.

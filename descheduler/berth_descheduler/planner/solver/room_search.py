@@ -18,7 +18,7 @@ from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 _ROUNDS: Final = 12
 _ROUNDS_WITHOUT_GAIN: Final = 5
-_PRICE_OF_LARGER: Final = 4 * MOVE
+_COST_OF_LARGER: Final = 4 * MOVE
 """What moving a pod aside costs at first that is larger than the one to come: its new place would have done, too."""
 
 _STEPS_BEYOND: Final = 2
@@ -54,8 +54,8 @@ class RoomSearch:
         self.pins: dict[int, Mask] = {}
         """Where the tied ones have."""
         largest = int(packing.size[list(self._first)].max(initial=0))
-        self._prices = np.where(packing.size > largest, _PRICE_OF_LARGER, MOVE).astype(np.int64)
-        self.filled = self._fill(self.counts, self.pins, self._prices)
+        self._costs = np.where(packing.size > largest, _COST_OF_LARGER, MOVE).astype(np.int64)
+        self.filled = self._fill(self.counts, self.pins, self._costs)
         """What is moved aside for it, and what arrives where."""
         self.out_of_time = False
         self._late = _LATE
@@ -146,7 +146,7 @@ class RoomSearch:
 
         Returns whether there is one.
         """
-        prices = self._prices
+        costs = self._costs
         best: Filled | None = None
         idle = 0
         for turn in range(_ROUNDS):
@@ -155,13 +155,13 @@ class RoomSearch:
                 if turn or self.counts.any() or not self._late:
                     break
                 self._late -= 1
-            filled = self._fill(counts, pins, prices)
+            filled = self._fill(counts, pins, costs)
             idle += 1
             if self._is_good(filled) and (best is None or filled.ejected < best.ejected):
-                best, idle, self._prices = filled, 0, prices
+                best, idle, self._costs = filled, 0, costs
             if idle >= _ROUNDS_WITHOUT_GAIN or (best is not None and best.ejected <= 1):
                 break
-            prices = prices + (filled.prices - prices) * 4 // (5 * (2 + turn // 4))
+            costs = costs + (filled.costs - costs) * 4 // (5 * (2 + turn // 4))
         if best is None:
             return False
         self.counts, self.pins, self.filled = counts, pins, best
@@ -170,11 +170,11 @@ class RoomSearch:
     def _is_good(self, filled: Filled) -> bool:
         return filled.complete and (self._budget is None or filled.ejected <= self._budget)
 
-    def _fill(self, counts: Ints, pins: dict[int, Mask], prices: Ints) -> Filled:
+    def _fill(self, counts: Ints, pins: dict[int, Mask], costs: Ints) -> Filled:
         demand = Demand(counts, self._first, pins)
         limits = (
             FillLimits()
             if self._budget is None
             else FillLimits(most_ejected=min(FillLimits().most_ejected, self._budget))
         )
-        return fill(self._packing, self._packing.room, self._packing.takes, demand, prices=prices, limits=limits)
+        return fill(self._packing, self._packing.room, self._packing.takes, demand, costs=costs, limits=limits)

@@ -2,7 +2,7 @@
 
 What arrives and leaves is given per kind and node; which pod goes where is decided here. A node takes what it has room
 for now, largest first; pods that are taken off a node on which something waits to come in go first, because they make
-room. If nothing can move, a pod that is in the way goes to a third node for a while, at the price of one more move.
+room. If nothing can move, a pod that is in the way goes to a third node for a while, at the cost of one more move.
 """
 
 from collections import defaultdict, deque
