@@ -44,7 +44,13 @@ from berth_descheduler.settings import PLAN_RETENTION, CycleSettings, Service, S
 from berth_descheduler.traces import plan_traces
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
 from berth_service.health import Answer, HealthServer
-from berth_service.process import collect_garbage_rarely, configure_logs, parse_address, stop_on_signals
+from berth_service.process import (
+    collect_garbage_rarely,
+    configure_logs,
+    parse_address,
+    share_one_heap,
+    stop_on_signals,
+)
 
 _LOG = structlog.get_logger(__name__)
 _FAILED = 1
@@ -179,6 +185,7 @@ class PolicyService:
 def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  # noqa: ANN401 - read once below
     """Defragment the cluster: plan, reserve, evict, verify. It first ends what an interrupted run began."""
     collect_garbage_rarely()
+    share_one_heap()
     service_settings = read_service_settings(options)
     settings = cycle_settings(options, trigger=service_settings.service.value)
     serves_policies = service_settings.service is Service.POLICIES

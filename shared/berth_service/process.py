@@ -57,6 +57,11 @@ def unique_identity() -> str:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 _ALLOCATIONS_PER_COLLECTION: Final = 50_000
+_M_ARENA_MAX: Final = -8
+_M_MMAP_THRESHOLD: Final = -3
+"""Parameters of `mallopt`, as in malloc.h."""
+_MAPPED_FROM_BYTES: Final = 128 * 1024
+"""The C library's own value at first, which it raises by itself unless it is set."""
 
 
 def collect_garbage_rarely() -> None:
@@ -65,6 +70,18 @@ def collect_garbage_rarely() -> None:
     With Python's default it takes a tenth of an operator's time, and of the time of a plan of a large cluster.
     """
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
+
+
+def share_one_heap() -> None:
+    """Let all threads allocate from one heap; call it before there are threads.
+
+    The GNU C library gives threads heaps of their own, and `malloc_trim` does not return the free end of these. Large
+    blocks, such as bodies of lists, are mapped one by one, and returned when they are freed. musl has no such call.
+    """
+    with suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_ARENA_MAX, 1)
+        library.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
 
 
 def release_memory() -> None:

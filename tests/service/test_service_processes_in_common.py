@@ -3,6 +3,9 @@
 import gc
 import json
 import logging
+import platform
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 
@@ -49,6 +52,48 @@ def test_released_memory_has_no_quantities_of_a_cluster_left() -> None:
     release_memory()
     assert parse_quantity.cache_info().currsize == 0
     assert ResourceAmounts.from_quantities({"cpu": "1500m"}).get("cpu") == 1500
+
+
+FREES_IN_LIVING_THREADS = """
+import sys, threading
+from berth_service.process import release_memory, share_one_heap
+
+def resident_kilobytes():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+
+if sys.argv[1] == "shared":
+    share_one_heap()
+large = b"x" * (16 << 20)
+del large  # from now on the C library keeps as much at the end of each heap
+release_memory()
+freed, end = threading.Barrier(9), threading.Event()
+
+def work():
+    blocks = [b"x" * 10_000 for _ in range(400)]
+    freed.wait()
+    del blocks
+    freed.wait()
+    end.wait()
+
+before = resident_kilobytes()
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+freed.wait()
+freed.wait()
+release_memory()
+print(resident_kilobytes() - before)
+end.set()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library has a heap for each thread")
+@pytest.mark.parametrize(("heaps", "want_kept"), [("one each", True), ("shared", False)])
+def test_what_living_threads_have_freed_is_returned_where_threads_share_a_heap(heaps: str, want_kept: bool) -> None:  # noqa: FBT001 - the case
+    command = [sys.executable, "-c", FREES_IN_LIVING_THREADS, heaps]
+    kept_kilobytes = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert (kept_kilobytes > 5_000) is want_kept
 
 
 def test_no_two_processes_have_one_name() -> None:

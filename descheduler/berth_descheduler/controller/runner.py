@@ -98,6 +98,7 @@ class Runner:
         self._lease = lease
         self._wake_up = wake_up
         self._backoff = FailureBackoff()
+        self._has_worked = False
         self._swept_at: float | None = None
         self._whereabouts = WatchedWhereabouts(context.client)
         self._policies: frozenset[str] = frozenset()
@@ -119,6 +120,14 @@ class Runner:
 
     def pass_once(self, stop: threading.Event) -> float:
         """Execute the next task, if any, and return the seconds until there may be another."""
+        self._has_worked = False
+        try:
+            return self._pass_once(stop)
+        finally:
+            if self._has_worked:
+                release_memory()  # after the last name for what the task has read is gone
+
+    def _pass_once(self, stop: threading.Event) -> float:
         self._store.look_at_own()
         self._sweep_when_due(frozenset(self._store.known()))
         now = self._context.clock.now()
@@ -136,9 +145,9 @@ class Runner:
             # The store is behind the cluster: the change that made the task obsolete is on its way.
             stop.wait(_AGAIN_SECONDS / 10)
             return 0.0
+        self._has_worked = True
         outcome = self._perform(assignment, stop)
         self._metrics.found = None
-        release_memory()
         return _AGAIN_SECONDS if outcome is None or outcome.verdict is Verdict.LEASE_HELD else 0.0
 
     # --- on fresh state ---------------------------------------------------------------------------------------------
