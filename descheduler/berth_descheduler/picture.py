@@ -45,7 +45,7 @@ class Picture:
         return read_live_snapshot(self._source, self._own_namespace, beside)
 
     def capacity(self) -> Snapshot:
-        """Return nodes, pods, Reservations and queues: what is free; raises `KubeError`."""
+        """Return nodes, pods and Reservations, and what is guaranteed: what is free; raises `KubeError`."""
         return read_capacity(self._source).within(self._own_namespace)
 
     @property

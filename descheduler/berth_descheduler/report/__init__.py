@@ -22,14 +22,13 @@ from berth_descheduler.report.documents import (
 )
 from berth_descheduler.report.html import (
     ReportFile,
-    price_option,
-    refuse_second_prices,
     report_option,
     stored_plan_page,
 )
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.page import Occasion, ReportPage, plan_page, run_page
 from berth_descheduler.report.policies import NO_POLICIES, PolicyList, list_policies, render_policies
+from berth_descheduler.report.prices import price_option, refuse_second_prices
 from berth_descheduler.report.progress import RunProgress
 from berth_descheduler.report.stored_plans import (
     NO_PLANS,

@@ -1,6 +1,5 @@
 """`--report FILE.html`: the option, the rendered page and the file."""
 
-import math
 import re
 import secrets
 from collections import Counter, defaultdict
@@ -50,6 +49,7 @@ from berth_descheduler.report.page import (
     list_waves,
     settings_table,
 )
+from berth_descheduler.report.prices import NO_PRICES, Prices
 from berth_descheduler.report.stored_plans import (
     WISHED,
     held_back_by,
@@ -58,7 +58,7 @@ from berth_descheduler.report.stored_plans import (
     terms_in_words,
     what_to_do,
 )
-from berth_descheduler.report.summary import NO_PRICES, Prices, stakes_in_words
+from berth_descheduler.report.summary import stakes_in_words
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -120,34 +120,6 @@ def report_option(command: F) -> F:
 def _parse_option(_context: click.Context, _parameter: click.Parameter, name: str | None) -> ReportFile | None:
     """Check the file before any work begins."""
     return None if name is None else ReportFile.parse(name)
-
-
-def price_option(command: F) -> F:
-    """Add `--price`, whose value is the hourly price of each resource."""
-    text = "What an hour of a node, a core, a Gi of memory or a piece costs, such as node=0.40; may be repeated."
-    return click.option("--price", multiple=True, metavar="NAME=AMOUNT", callback=_parse_prices, help=text)(command)
-
-
-def refuse_second_prices(prices: Prices, *, is_priced: bool) -> None:
-    """Raise `InputError` for `--price` with a plan that knows its nodes' prices: two answers could contradict."""
-    if prices and is_priced:
-        text = ", ".join(f"{priced_name}={amount:g}" for priced_name, amount in prices.items())
-        raise InputError("--price", text, "nothing with a plan by nodePrice, which says itself what it is worth")
-
-
-def _parse_prices(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
-    """Return prices by name; raises `InputError` for anything that is not one."""
-    prices: dict[str, float] = {}
-    for text in given:
-        priced_name, _, amount = text.partition("=")
-        try:
-            price = float(amount)
-        except ValueError:
-            price = math.nan
-        if not priced_name or not 0 <= price < math.inf:
-            raise InputError("--price", text, "a name and an amount from 0 on, such as node=0.40 or cpu=0.03")
-        prices[priced_name] = price
-    return prices
 
 
 def render_page(page: ReportPage) -> str:

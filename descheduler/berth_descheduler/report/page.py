@@ -16,9 +16,8 @@ from berth_descheduler.planner.weights import format_weight
 from berth_descheduler.plugins import goal_of
 from berth_descheduler.report.documents import describe_settings
 from berth_descheduler.report.node_map import NodeMaps, draw_maps
+from berth_descheduler.report.prices import NO_PRICES, Prices, unpriced_in_words
 from berth_descheduler.report.summary import (
-    NO_PRICES,
-    Prices,
     compare_states,
     cost_in_words,
     group_refusals,
@@ -27,7 +26,6 @@ from berth_descheduler.report.summary import (
     name_refused,
     stakes_in_words,
     summarise_plan,
-    unpriced_in_words,
 )
 from berth_descheduler.settings import CycleSettings
 

@@ -11,7 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from berth_core import MoveState, MoveStatus, count
 from berth_descheduler.outcome import Phase, SilentObserver
 from berth_descheduler.planner import Plan
-from berth_descheduler.report.summary import NO_PRICES, Prices, judge_plan, summarise_plan
+from berth_descheduler.report.prices import NO_PRICES, Prices
+from berth_descheduler.report.summary import judge_plan, summarise_plan
 from berth_descheduler.report.tables import print_plan
 
 _STEPS: Final[Mapping[Phase, str]] = {

@@ -43,7 +43,8 @@ from berth_descheduler.report.documents import (
     result_fields,
     room_result_fields,
 )
-from berth_descheduler.report.summary import NO_PRICES, Prices, stakes_in_words
+from berth_descheduler.report.prices import NO_PRICES, Prices
+from berth_descheduler.report.summary import stakes_in_words
 
 _LISTED_MOVES: Final = 200
 _MAKES_PODS_THAT_SURGE: Final = "ReplicaSet"

@@ -1,11 +1,9 @@
 """What a plan of any goal does, costs and brings, in sentences and figures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final
 
 from berth_core import (
     CPU,
@@ -15,7 +13,6 @@ from berth_core import (
     count,
     first_few,
     kubectl_command,
-    parse_quantity,
     percent,
     readable_quantities,
     span_in_words,
@@ -24,6 +21,7 @@ from berth_descheduler.framework.refusals import RefusalReason, Refused, Refused
 from berth_descheduler.planner import Fragmentation, Plan, requested_share
 from berth_descheduler.planner.sentences import in_waves
 from berth_descheduler.plugins import goal_of
+from berth_descheduler.report.prices import NO_PRICES, Prices, worth_in_words
 
 _LISTED_PODS: Final = 6
 _NO_TARGETS: Final = (
@@ -52,15 +50,6 @@ def judge_plan(plan: Plan) -> str:
     return goal_of(plan.objective).judgement(plan)
 
 
-def unpriced_in_words(plan: Plan) -> tuple[str, ...]:
-    """Return which nodes have no price, in a sentence; () if all have one, or none needs it."""
-    if plan.weights is None or not plan.weights.unknown:
-        return ()
-    named_nodes = first_few(list(plan.weights.unknown), _LISTED_PODS)
-    node_count = count(len(plan.weights.unknown), "node")
-    return (f"nodePrice says no price that can be read of {node_count}, counted 0: {named_nodes}.",)
-
-
 def cost_in_words(plan: Plan) -> str:
     """Return what a plan disturbs, in a sentence."""
     cost = plan.cost
@@ -87,16 +76,6 @@ def competing_pods_in_words(plan: Plan) -> str:
 
 # --- gain and risk ----------------------------------------------------------------------------------------------------
 
-Prices: TypeAlias = Mapping[str, float]
-"""Hourly price per unit of a resource, such as a core, or per node for `NODE`.
-
-They are for plans without prices: a plan by `nodePrice` says itself what it is worth.
-"""
-
-NO_PRICES: Final[Prices] = MappingProxyType({})
-NODE: Final = "node"
-_HOURS_OF_A_MONTH: Final = 730
-
 
 def stakes_in_words(predicted: Predicted, prices: Prices = NO_PRICES) -> tuple[str, ...]:
     """Return gain and risk, a sentence each, as far as there is any."""
@@ -113,24 +92,7 @@ def gain_in_words(predicted: Predicted, prices: Prices = NO_PRICES) -> str:
         for resource in sorted(freed_resources, key=lambda resource: (resource != CPU, resource))
     )
     gain = f"Gain: {count(len(predicted.freed_nodes), 'node')}{f' with {amounts}' if amounts else ''}"
-    if predicted.freed_price_per_hour:
-        hourly_price = Decimal(predicted.freed_price_per_hour)
-        return f"{gain}, worth {hourly_price:,} an hour, {hourly_price * _HOURS_OF_A_MONTH:,.0f} a month."
-    if not prices:
-        return f"{gain}."
-    price_per_hour = prices.get(NODE, 0.0) * len(predicted.freed_nodes)
-    price_per_hour += sum(
-        _units(resource, freed_resources[resource]) * price
-        for resource, price in prices.items()
-        if resource in freed_resources
-    )
-    return f"{gain}, worth {price_per_hour:,.2f} an hour, {price_per_hour * _HOURS_OF_A_MONTH:,.0f} a month."
-
-
-def _units(name: str, amount: str) -> float:
-    """Return how many units of a resource are paid for: cores, Gi of memory, otherwise pieces."""
-    units = parse_quantity(amount).nano() / 1e9
-    return units / (1 << 30) if name == MEMORY else units
+    return f"{gain}{worth_in_words(predicted, prices)}."
 
 
 def risk_in_words(predicted: Predicted) -> str:

@@ -23,9 +23,8 @@ from berth_descheduler.planner import MoveWay, Plan
 from berth_descheduler.plugins import goal_of
 from berth_descheduler.report.documents import ALL_IN_JSON
 from berth_descheduler.report.node_map import draw_nodes, nodes_per_sign
+from berth_descheduler.report.prices import NO_PRICES, Prices, unpriced_in_words
 from berth_descheduler.report.summary import (
-    NO_PRICES,
-    Prices,
     compare_states,
     competing_pods_in_words,
     cost_in_words,
@@ -35,7 +34,6 @@ from berth_descheduler.report.summary import (
     name_refused,
     stakes_in_words,
     summarise_plan,
-    unpriced_in_words,
 )
 from berth_service.standard_output import own_output
 

@@ -39,7 +39,7 @@ def build_reservation(
     """Return the Reservation of one move, built from the live pod.
 
     The template of a preemptable pod is annotated as such, whether the pod or its group was marked: by the annotation
-    the placeholder may go to lent nodes. Raises `ValueError` for a pod without a controller.
+    the placeholder may go where only preemptable pods may. Raises `ValueError` for a pod without a controller.
     """
     owner = controller_reference(raw_pod)
     if owner is None:
