@@ -1,6 +1,7 @@
 """The search for nodes to empty goes on to others where the first ones cannot be emptied."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.snapshot import Snapshot
+from berth_descheduler.goals.free_nodes import consolidate
 from berth_descheduler.goals.free_nodes.consolidate import Consolidate
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.solver.draining import DrainSearch
 from berth_descheduler.planner.solver.filling import smallest
 from builders import bare_pod, node, owner, pod
 from planner.clusters import apart, consolidating, term
@@ -88,3 +91,30 @@ def test_the_smallest_come_first_and_of_equal_ones_the_first(values: list[int], 
     found = smallest(np.array(values, dtype=np.int64), count).tolist()
 
     assert found[:count] == sorted(range(len(values)), key=lambda one: (values[one], one))[:count]
+
+
+class RecordedSearch(DrainSearch):
+    """A search that can be asked afterwards what it found."""
+
+    made: ClassVar[list[DrainSearch]] = []
+
+    def run(self) -> None:
+        super().run()
+        self.made.append(self)
+
+
+@pytest.mark.parametrize(
+    "snapshot", [shy_pods(12), shy_pods(200), large_pods(12, 4)], ids=["few nodes", "many nodes", "large pods"]
+)
+def test_each_set_that_a_search_finds_is_better_than_the_one_before(
+    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consolidate, "DrainSearch", RecordedSearch)
+    monkeypatch.setattr(RecordedSearch, "made", [])
+
+    plan(snapshot, consolidating())
+
+    assert any(search.found for search in RecordedSearch.made)
+    for search in RecordedSearch.made:
+        merits = [draining.merit for draining in search.found]
+        assert merits == sorted(set(merits))
