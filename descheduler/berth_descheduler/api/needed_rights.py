@@ -11,7 +11,7 @@ from typing import Final
 
 from berth_descheduler.api.capability_paths import capability_paths
 from berth_descheduler.api.schemas import NAME_PATTERN
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, RESERVATION_WINDOWS, RESERVATIONS, Access, Resource
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, RESERVATIONS, Access, Resource
 
 _NAME: Final = re.compile(NAME_PATTERN)
 _PLAN: Final = re.compile(r"/v1/plans/([^/]+)(/approve|/abort|/events)?")
@@ -28,7 +28,6 @@ _OF_PATHS: Final[dict[tuple[str, str], tuple[str, Resource]]] = {
     ("GET", "/v1/fragmentation/history"): ("list", NODES),
     ("GET", "/v1/nodes"): ("list", NODES),
     ("GET", "/v1/reservations"): ("list", RESERVATIONS),
-    ("GET", "/v1/calendar"): ("list", RESERVATION_WINDOWS),
     ("GET", "/v1/findings"): ("list", NODES),
     ("GET", "/v1/policies"): ("list", DESCHEDULER_POLICIES),
 }

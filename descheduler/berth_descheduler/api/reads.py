@@ -12,7 +12,6 @@ from berth_core import (
     MigrationPlan,
     PlanPhase,
     Reservation,
-    ReservationWindow,
     Snapshot,
 )
 from berth_descheduler.api.concurrency import Workers
@@ -21,7 +20,6 @@ from berth_descheduler.api.ttl_cache import TtlCache
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner import CapacityShape, report_capacity
 from berth_descheduler.report import (
-    Calendar,
     Capacity,
     HeldCapacityList,
     NodeList,
@@ -29,7 +27,6 @@ from berth_descheduler.report import (
     PlanHead,
     PlanList,
     PolicyList,
-    describe_calendar,
     describe_capacity,
     describe_held_capacity,
     describe_nodes,
@@ -40,10 +37,8 @@ from berth_descheduler.report import (
 from berth_kube import (
     DESCHEDULER_POLICIES,
     MIGRATION_PLANS,
-    RESERVATION_WINDOWS,
     RESERVATIONS,
     KubeClient,
-    NotFoundError,
 )
 
 T = TypeVar("T")
@@ -86,14 +81,6 @@ def read_held_capacity(client: KubeClient) -> HeldCapacityList:
     return describe_held_capacity(map(Reservation.read, client.list(RESERVATIONS).items))
 
 
-def read_calendar(client: KubeClient, now: datetime) -> Calendar:
-    try:
-        raw_windows = client.list(RESERVATION_WINDOWS).items
-    except NotFoundError:  # a cluster without the kind
-        raw_windows = ()
-    return describe_calendar(map(ReservationWindow.read, raw_windows), now)
-
-
 def read_policy(client: KubeClient, name: str) -> DeschedulerPolicy:
     return client.get(DESCHEDULER_POLICIES, name, type=DeschedulerPolicy)
 
@@ -118,7 +105,7 @@ _ANSWERS: Final = 64
 
 
 class FragmentationQueries:
-    """Reads the cluster at most once per `capacity_seconds`; counting and the calendar have a thread each."""
+    """Reads the cluster at most once per `capacity_seconds`; counting and other reads have a thread each."""
 
     def __init__(self, client: KubeClient, clock: Clock, settings: RestSettings) -> None:
         self._client = client
@@ -127,8 +114,7 @@ class FragmentationQueries:
         self._own_namespace = settings.namespace
         self._workers = Workers(1, settings.times.request_seconds)
         self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
-        self._calendar: TtlCache[str, Calendar] = TtlCache(clock, 1)
-        self._calendar_workers = Workers(1, settings.times.request_seconds)
+        self._readers = Workers(1, settings.times.request_seconds)
         self._derived: TtlCache[tuple[str, ...], Any] = TtlCache(clock, _ANSWERS)
 
     async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
@@ -143,12 +129,10 @@ class FragmentationQueries:
         derived: T = await self._derived.answer(key, lambda: self._work_out(work_out), lambda _: self._seconds)
         return derived
 
-    async def calendar(self) -> Calendar:
-        """Return what windows do; some come every minute, so it is not worked out for each reader."""
-        return await self._calendar.answer("", self._read_calendar, lambda _: self._seconds)
-
-    async def _read_calendar(self) -> Calendar:
-        return await self._calendar_workers.run(lambda: read_calendar(self._client, self._clock.now()))
+    async def read(self, key: tuple[str, ...], read: Callable[[], T]) -> T:
+        """Return what a call reads of the cluster; it is kept under the key for as long as a measurement."""
+        known: T = await self._derived.answer(key, lambda: self._readers.run(read), lambda _: self._seconds)
+        return known
 
     async def _work_out(self, work_out: Callable[[Measurement], T]) -> T:
         measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
@@ -162,4 +146,4 @@ class FragmentationQueries:
 
     def close(self) -> None:
         self._workers.close()
-        self._calendar_workers.close()
+        self._readers.close()

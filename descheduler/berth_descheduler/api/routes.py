@@ -46,7 +46,6 @@ from berth_descheduler.doctor import NEEDED_RIGHTS, FindingList, describe_findin
 from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.migration.plans.requests import abort, approve, request_run
 from berth_descheduler.report import (
-    Calendar,
     Capacity,
     CapacityPoints,
     HeldCapacityList,
@@ -62,7 +61,6 @@ from berth_kube import (
     MIGRATION_PLANS,
     NODES,
     PODS,
-    RESERVATION_WINDOWS,
     RESERVATIONS,
     Access,
 )
@@ -313,19 +311,6 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", RESERVATIONS))
         return answer_with(await api.workers.run(lambda: read_held_capacity(api.client)))
-
-    @router.get(
-        "/calendar",
-        summary="List what ReservationWindows reserve, open and close",
-        description="Needs the right to list reservationwindows. The next 24 hours, the first change first; windows "
-        "that never open are named with what is wrong with them. An answer may be a few seconds old.",
-        tags=["cluster"],
-        **answers(Calendar, "The calendar.", missing=False),
-    )
-    async def show_calendar(request: Request) -> Response:
-        refuse_unknown(dict(request.query_params), set())
-        await api.admit(request, Access("list", RESERVATION_WINDOWS))
-        return answer_with(await api.capacity.calendar())
 
     @router.get(
         "/findings",

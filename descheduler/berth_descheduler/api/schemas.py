@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from berth_core import Achieved, MigrationPlan, PlanPhase, RunMode
 from berth_descheduler.doctor import FindingList
 from berth_descheduler.report import (
-    Calendar,
     Capacity,
     CapacityPoints,
     HeldCapacityList,
@@ -126,7 +125,6 @@ DOCUMENTS: Final = (
     CapacityPoints,
     NodeList,
     HeldCapacityList,
-    Calendar,
     FindingList,
 )
 

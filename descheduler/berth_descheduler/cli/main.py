@@ -34,7 +34,6 @@ _KUBECTL_PLUGIN: Final = "kubectl-berth"
 _COMMANDS: Final = {
     "abort": "plans:abort_command",
     "approve": "plans:approve_command",
-    "calendar": "calendar:calendar_command",
     "doctor": "doctor:doctor_command",
     "fragmentation": "plan:fragmentation_command",
     "plan": "plan:plan_command",
@@ -52,7 +51,7 @@ _COMMANDS: Final = {
 
 
 _HEADINGS: Final = {
-    "Look": ("plan", "fragmentation", "top", "calendar", "doctor", "snapshot", "ui"),
+    "Look": ("plan", "fragmentation", "top", "doctor", "snapshot", "ui"),
     "Move pods now": ("run",),
     "Policies and plans": ("policies", "plans", "show", "approve", "abort", "policy"),
     "Try it on this machine": (),

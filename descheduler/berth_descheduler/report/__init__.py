@@ -1,6 +1,5 @@
 """Plans, runs and clusters as texts, tables, pages and JSON documents."""
 
-from berth_descheduler.report.calendar import Calendar, describe_calendar
 from berth_descheduler.report.capacity import (
     Capacity,
     CapacityPoint,
@@ -51,7 +50,6 @@ __all__ = [
     "ALL_IN_JSON",
     "NO_PLANS",
     "NO_POLICIES",
-    "Calendar",
     "Capacity",
     "CapacityPoint",
     "CapacityPoints",
@@ -71,7 +69,6 @@ __all__ = [
     "Scroll",
     "Terminal",
     "TopView",
-    "describe_calendar",
     "describe_capacity",
     "describe_held_capacity",
     "describe_moves",

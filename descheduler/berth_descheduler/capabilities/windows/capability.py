@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from berth_core import WINDOW_MOVES, DeschedulerPolicy
 from berth_descheduler.capabilities.windows.plugin import ARGUMENTS, ReservationWindows
-from berth_descheduler.capability import Advice, Capability
+from berth_descheduler.capability import Advice, Capability, CapabilityCommand
 from berth_descheduler.framework.interfaces import PluginType
 from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 
 class WindowsCapability(Capability):
-    """Windows with `mayMove: Consolidate`."""
+    """Windows: when they open and close, and moves for those with `mayMove: Consolidate`."""
 
     name: ClassVar[str] = WINDOW_MOVES
     plugin: ClassVar[PluginType] = ReservationWindows
     goal: ClassVar[MovePodsGoal] = ReservationWindows.goal
     arguments: ClassVar[Mapping[str, str]] = ARGUMENTS
+    commands: ClassVar[tuple[CapabilityCommand, ...]] = (
+        CapabilityCommand("calendar", "Look", "berth_descheduler.capabilities.windows.cli.command:calendar_command"),
+    )
+    paths: ClassVar[str] = "berth_descheduler.capabilities.windows.api.paths:PATHS"
 
     def findings(
         self, client: KubeClient, state: ClusterState, policies: Sequence[DeschedulerPolicy]

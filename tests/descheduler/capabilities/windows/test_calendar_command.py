@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from berth_core import ActiveOccurrence, Occurrence, ReservationWindow, ReservationWindowStatus, WindowSchedule
-from berth_descheduler.cli import calendar
-from berth_descheduler.cli.calendar import _render
+from berth_descheduler.capabilities.windows.calendar import describe_calendar
+from berth_descheduler.capabilities.windows.cli import command
+from berth_descheduler.capabilities.windows.cli.command import _render
 from berth_descheduler.cli.main import run
-from berth_descheduler.report import describe_calendar
 from berth_kube import RESERVATION_WINDOWS
 from descheduler.fake_cluster import FakeCluster
 from window_simulation import window_body
@@ -148,7 +148,7 @@ def test_windows_are_chosen_as_kubectl_does(
         body = window_body(name)
         body["metadata"].update(namespace=namespace, labels={"team": team})
         cluster.add(RESERVATION_WINDOWS, body)
-    monkeypatch.setattr(calendar, "connect", lambda **_: cluster)
+    monkeypatch.setattr(command, "connect", lambda **_: cluster)
 
     def names(*options: str) -> list[str]:
         assert run(["calendar", "-o", "name", *options]) == 0

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from berth_core import ReservationWindow, SystemClock, first_few, span_in_words
+from berth_descheduler.capabilities.windows.calendar import describe_calendar
 from berth_descheduler.options import (
     Output,
     all_namespaces_option,
@@ -20,7 +21,7 @@ from berth_descheduler.options import (
     write_described,
     write_names,
 )
-from berth_descheduler.report import describe_calendar, output_console
+from berth_descheduler.report import output_console
 from berth_kube import RESERVATION_WINDOWS, NotFoundError, connect
 from berth_service.command_line import OwnCommand
 

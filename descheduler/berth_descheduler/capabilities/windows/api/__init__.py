@@ -1,0 +1,1 @@
+"""The path `/v1/calendar`."""
