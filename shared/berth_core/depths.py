@@ -19,6 +19,11 @@ _RAW_CUT: Final = b'"\\u0000nested too deeply"'
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|[\[\]{}]', re.DOTALL)
 
 
+def may_be_too_deep(raw: bytes) -> bool:
+    """Return whether JSON opens so many values that they could be nested too deeply; costs little."""
+    return raw.count(b"{") + raw.count(b"[") > MAX_DEPTH
+
+
 def is_too_deep(value: object) -> bool:
     """Return whether a decoded object is deeper than `MAX_DEPTH`; does not recurse."""
     level = [value]

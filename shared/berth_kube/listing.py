@@ -17,7 +17,7 @@ import msgspec
 
 from berth_core import DeschedulerPolicy, MigrationPlan, mark
 from berth_core.decoding import Decoder, TooDeepError
-from berth_core.depths import is_cut, is_too_deep
+from berth_core.depths import is_cut, is_too_deep, may_be_too_deep
 from berth_core.unreadable import readable_body, stand_in, why_unreadable
 from berth_kube.errors import Call, GoneError, KubeError, Status, UnexpectedObjectError, error_from_decoding
 
@@ -118,7 +118,7 @@ def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
         return _without_depths(call, body, type_)
     except msgspec.DecodeError as error:
         raise error_from_decoding(call, error) from error
-    if type_ in _WITH_ANY_VALUES and is_too_deep(decoded):
+    if type_ in _WITH_ANY_VALUES and may_be_too_deep(bytes(body)) and is_too_deep(decoded):
         return _without_depths(call, body, type_)
     return decoded
 

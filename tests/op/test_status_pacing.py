@@ -89,7 +89,20 @@ def test_a_reservation_whose_pods_only_start_is_looked_at_at_once_and_then_once_
         left.append(pacing.reconcile_delay("uid", only_starts=True))
     assert left == [0.0, 0.75, 0.5, 0.0, 0.5]
     assert pacing.reconcile_delay("uid", only_starts=False) == 0
-    assert pacing.reconcile_delay("uid", only_starts=True) == 0
+
+
+def test_a_reservation_whose_placeholders_were_just_created_is_looked_at_again_a_second_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own writes and each step of a placeholder are events."""
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    pacing = Throttle(lambda: 0.0)
+    assert pacing.reconcile_delay("uid", only_starts=False) == 0
+    assert pacing.reconcile_delay("uid", only_starts=True) == 1.0
+    assert pacing.reconcile_delay("uid", only_starts=False) == 0, "what has started is seen at once"
+    for number in range(51):
+        pacing.status_delay(f"other-{number}", ReservationStatus(), PENDING)
+    assert pacing.reconcile_delay("uid", only_starts=True) == 5.0, "beside many others later"
 
 
 def test_what_is_written_already_does_not_wait() -> None:

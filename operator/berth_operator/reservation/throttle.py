@@ -34,6 +34,8 @@ _MANY_ON_THE_WAY: Final = 50
 _LONGEST_UNPROVEN_SECONDS: Final = 30.0
 _START_SECONDS: Final = 1.0
 """Between two reconciles of a Reservation whose placeholders are starting: each step of each one is a watch event."""
+_START_SECONDS_OF_MANY: Final = 5.0
+"""The same beside `_MANY_ON_THE_WAY` others, whose places come first; what has started is seen at once."""
 
 _ON_THE_WAY: Final = frozenset({ReservationPhase.PENDING, ReservationPhase.WAITING})
 _QUIET: Final = frozenset({SlotState.PENDING, SlotState.HELD})
@@ -84,9 +86,10 @@ class Throttle:
         now = time.monotonic()
         with self._lock:
             if not only_starts:
-                self._reconciled_at.pop(uid, None)
+                self._reconciled_at[uid] = now
                 return 0.0
-            seconds_left = self._reconciled_at.get(uid, -_START_SECONDS) + _START_SECONDS - now
+            start_seconds = _START_SECONDS_OF_MANY if len(self._since) > _MANY_ON_THE_WAY else _START_SECONDS
+            seconds_left = self._reconciled_at.get(uid, -start_seconds) + start_seconds - now
             if seconds_left <= 0:
                 self._reconciled_at[uid] = now
             return max(0.0, seconds_left)

@@ -16,7 +16,7 @@ import kopf
 import msgspec
 import structlog
 
-from berth_core.depths import MAX_DEPTH
+from berth_core.depths import may_be_too_deep
 from berth_kube import PROMPT_WATCH, RESERVATIONS, Call, decode_event, decode_item, decode_page
 from berth_operator import telemetry
 from berth_operator.runtime.app import App
@@ -297,7 +297,7 @@ class ReadableAnswer(aiohttp.ClientResponse):
 
 def readable_line(line: bytes) -> bytes:
     """Return a line of a watch as it is, or with a stand-in for a Reservation that is nested too deeply."""
-    if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
+    if not may_be_too_deep(line):
         return line
     event = decode_event(_WATCH, line)
     body = decode_item(_WATCH, event.object, dict)

@@ -15,7 +15,7 @@ import msgspec
 
 from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, STANDING_FENCE_LABEL, BerthError, Pod, PriorityClass
 from berth_core.decoding import Decoder
-from berth_core.depths import MAX_DEPTH, is_too_deep
+from berth_core.depths import is_too_deep, may_be_too_deep
 from berth_kube import (
     LIMIT_RANGES,
     NODES,
@@ -117,17 +117,12 @@ def apply_handled(cache: Cache, line: bytes) -> str:
             return ""
         if not cache.knows_reservation(metadata.uid, metadata.resource_version):
             body = json.loads(line)["object"]
-            if _may_be_too_deep(line) and is_too_deep(body):
+            if may_be_too_deep(line) and is_too_deep(body):
                 return ""
             cache.put_reservation(read_reservation(body))
     except (msgspec.DecodeError, RecursionError):
         return ""
     return metadata.resource_version
-
-
-def _may_be_too_deep(line: bytes) -> bool:
-    """Return whether JSON opens so many values that they could be nested too deeply; costs little."""
-    return line.count(b"{") + line.count(b"[") > MAX_DEPTH
 
 
 class Informers:
