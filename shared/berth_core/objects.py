@@ -71,10 +71,10 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     unreadable: str = ""
     """Berth's own, in memory and in snapshots: why the rest cannot be decoded."""
 
-    @property
-    def age_order(self) -> tuple[str, str]:
-        """Return the sort key by age: the API server dates objects by the second, so the uid decides between equals."""
-        return self.creation_timestamp or "", self.uid
+
+def age_order(metadata: ObjectMeta) -> tuple[str, str]:
+    """Return the sort key by age: the API server dates objects by the second, so the uid decides between equals."""
+    return metadata.creation_timestamp or "", metadata.uid
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):

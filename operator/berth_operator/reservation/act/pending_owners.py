@@ -25,6 +25,7 @@ from berth_core import (
     takes_word_of_group,
     volcano_group_of,
 )
+from berth_core.objects import age_order
 from berth_kube import PODS, ConflictError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import WITHOUT_NODE, Annotated, Context
@@ -210,7 +211,7 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
     free_by_uid: dict[str, FreeSlots] = {}
     shares: dict[str, list[Pod]] = {}
     untried_uids: set[str] = set()
-    for pod in sorted(pods, key=lambda pod: pod.metadata.age_order):
+    for pod in sorted(pods, key=lambda pod: age_order(pod.metadata)):
         if pod.spec.scheduling_gates or pod.is_terminating or RESERVATION_LABEL in pod.metadata.labels:
             continue
         for reservation in oldest_first(index.candidates(pod)):

@@ -25,6 +25,7 @@ from berth_core import (
     is_unschedulable,
     oldest_first,
 )
+from berth_core.objects import age_order
 from berth_kube import Listed, version_number
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
@@ -653,7 +654,7 @@ class Cache:
                 reservation=reservation,
                 placeholders=holders,
                 successors=successors,
-                owners=tuple(sorted(owners, key=lambda pod: pod.metadata.age_order)),
+                owners=tuple(sorted(owners, key=lambda pod: age_order(pod.metadata))),
                 missing_nodes=self._nodes.missing(concerned_nodes),
                 unready_seconds=self._nodes.unready_seconds(concerned_nodes),
                 accesses=self._nodes.accesses(concerned_nodes),
