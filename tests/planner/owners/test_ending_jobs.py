@@ -80,6 +80,12 @@ TABLE = {
         until(THE_FIRST),
         others=(worker("work-b", phase="Succeeded", annotations={"batch.kubernetes.io/job-completion-index": "0"}),),
     ),
+    "a success among others that are counted already": Case(
+        Reason.NO_REPLACEMENT,
+        until(ALL_OF_FOUR),
+        {"completed_indexes": "0,2-4"},
+        others=(worker("work-b", phase="Succeeded", annotations={"batch.kubernetes.io/job-completion-index": "2"}),),
+    ),
     "an index of more digits than a number has": Case(
         None,
         until(THE_FIRST),
