@@ -24,14 +24,17 @@ from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_core.window_schedules import WindowSchedule
 from berth_kube import DESCHEDULER_POLICIES, JOBS, PODS, RESERVATION_WINDOWS, RESERVATIONS, VOLCANO_POD_GROUPS
 from berth_kube.errors import ServerError
+from berth_operator.capabilities.windows.manifests import pod_spec_of
+from berth_operator.capabilities.windows.node_chooser import WindowNodeChooser
 from berth_operator.capabilities.windows.store import WINDOW
 from berth_operator.quota.limits import LimitSettings, NamespaceLimit, parse_limit
+from berth_operator.reservation.act.context import Context
 from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
 from builders import as_api, owner, pod
 from conventions.pages import blocks
 from conventions.tracked import ROOT
-from window_simulation import NAMESPACE, WindowSimulation, big_node, window_body
+from window_simulation import EARLY, NAMESPACE, WindowSimulation, big_node, window_body
 
 HOUR: Final = timedelta(hours=1)
 MINUTE: Final = timedelta(minutes=1)
@@ -641,3 +644,20 @@ def test_the_example_of_the_page_is_the_file_beside_it_and_opens() -> None:
     one.apply({**body, "metadata": {**window_body()["metadata"]}})
     one.advance(at("1:30"))
     assert [held.spec.tasks[0].node_names for held in one.reservations()] == [("node-a",)]
+
+
+def test_nodes_that_were_chosen_for_a_reservation_that_never_came_are_chosen_again_after_a_while() -> None:
+    one = WindowSimulation(nodes=(big_node("node-a"), big_node("node-b")))
+    for name in ("first", "second"):
+        one.apply(window_body(name, podNumToReserve=1, resources={"cpu": "64", "memory": "64Gi"}))
+    context = Context(one.api.as_client(), one.cache, one.settings, one.clock)
+    chooser = WindowNodeChooser(context)
+
+    def choose(name: str) -> tuple[str, ...]:
+        window = one.window(name)
+        return chooser.choose(window, pod_spec_of(window), WindowSchedule.parse(window.spec).next_after(EARLY))
+
+    assert choose("first") == ("node-a",)
+    assert choose("second") == ("node-b",)
+    one.clock.advance(6)
+    assert choose("second") == ("node-a",)
