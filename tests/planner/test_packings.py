@@ -1,9 +1,15 @@
 """Clusters that were made from a packing: the optimum is known, and simple drains are never better."""
 
+import numpy as np
 import pytest
 
 from benchmarks.packings import packing
-from berth_descheduler.planner import plan
+from berth_core import NoDeadline
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import Problem, State, plan
+from berth_descheduler.planner.problem import find_sources
+from berth_descheduler.planner.solver import Candidates, build_packing_model, pack_fully
+from builders import node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of
 from planner.replay import replay_steps, replay_waves
 
@@ -21,3 +27,36 @@ def test_a_known_packing_is_found_or_missed_by_a_node(full: int, spread: int, se
     assert want_freed <= made.quality.reached <= spread <= made.quality.upper_bound
     assert replay_steps(api_items(snapshot), moves_of(made)) == []
     assert replay_waves(api_items(snapshot), moves_of(made)) == []
+
+
+def test_the_exact_solver_finds_the_known_packing() -> None:
+    snapshot = packing(12, 4, 1)
+
+    made = plan(snapshot, consolidating(exact=True))
+
+    assert made.quality
+    assert made.quality.proven_optimal
+    assert made.quality.reached == 4
+    assert replay_steps(api_items(snapshot), moves_of(made)) == []
+    assert replay_waves(api_items(snapshot), moves_of(made)) == []
+
+
+def test_without_anything_to_waste_every_pod_finds_its_place() -> None:
+    """Nothing may be left free on the nodes that keep pods, and one filling is not that of the largest pods first."""
+    sizes = (600, 300, 100, 500, 400, 500, 400, 200)
+    nodes = tuple(node(f"n{number}", cpu="1000m") for number in range(4))
+    pods = tuple(
+        pod(f"p{number}", node=f"n{number % 4}", cpu=f"{size}m", memory=None, controller=owner(name=f"p{number}"))
+        for number, size in enumerate(sizes)
+    )
+    problem = Problem.from_snapshot(Snapshot(nodes=nodes, pods=pods), consolidating())
+    sources = find_sources(problem)
+    packing = build_packing_model(problem, State(problem.cluster, sources.to_take_from), sources.to_take_from)
+    numbers, ones = np.array(sources.to_empty), np.ones(len(nodes), dtype=np.int64)
+    candidates = Candidates(numbers, sources.pods_of, 2 * ones, ones, np.empty(0, dtype=np.int64), ones)
+
+    draining = pack_fully(packing, candidates, 1, NoDeadline())
+
+    assert draining is not None
+    assert (len(draining.nodes), draining.worth) == (1, 1)
+    assert pack_fully(packing, candidates, 2, NoDeadline()) is None

@@ -43,6 +43,7 @@ from berth_descheduler.planner.solver import (
     most_freed_by_number,
     most_freed_by_volume,
     most_worth,
+    pack_fully,
     solve_draining,
     without_undrainable_nodes,
     worth_by_volume,
@@ -138,6 +139,7 @@ class _ConsolidateRun:
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
         draining, exact = self._find_best()
+        draining = self._pack_fully(draining, exact)
         draining, exact = self._fill_empty_nodes(draining, exact)
         quality = self._quality(draining, exact)
         freed = frozenset(draining.nodes if draining else ())
@@ -179,6 +181,20 @@ class _ConsolidateRun:
         return draining.worth in {exact.most, exact.most_beside_empty} and (
             is_best_answer or len(self._state.steps) <= exact.fewest_moves
         )
+
+    def _pack_fully(self, draining: Draining | None, exact: ExactDraining | None) -> Draining | None:
+        """Return the best draining, one of nodes that are nearly full at the end among them where that frees more."""
+        most = self._most if exact is None else min(self._most, exact.most)
+        reached = draining.worth if draining else 0
+        is_asked = self._problem.settings.search.exact and self._budget is None and not self._min_savings
+        for freed in range(most, reached, -1) if is_asked else ():
+            if is_over(self._deadline):
+                break
+            packed = pack_fully(self._packing, self._candidates, freed, self._deadline)
+            draining = draining if packed is None else self._improve(draining, [packed])
+            if draining is not None and draining.worth >= freed:
+                break
+        return draining
 
     def _fill_empty_nodes(
         self, draining: Draining | None, exact: ExactDraining | None

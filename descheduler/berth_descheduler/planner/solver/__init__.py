@@ -31,6 +31,7 @@ from berth_descheduler.planner.solver.exact import (
     solve_room,
 )
 from berth_descheduler.planner.solver.filling import Filled, FillLimits
+from berth_descheduler.planner.solver.full_nodes import pack_fully
 from berth_descheduler.planner.solver.growing import DependentPods
 from berth_descheduler.planner.solver.model import Ints, PackingModel, build_packing_model
 from berth_descheduler.planner.solver.room_improving import RoomGoal, improve_room
@@ -67,6 +68,7 @@ __all__ = [
     "most_freed_by_volume",
     "most_that_fit",
     "most_worth",
+    "pack_fully",
     "solve_draining",
     "solve_room",
     "without_undrainable_nodes",

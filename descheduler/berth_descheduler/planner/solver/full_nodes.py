@@ -1,0 +1,140 @@
+"""Packs alike nodes nearly full: a set cover by all fillings of a node that waste no more than can be wasted.
+
+Where pods are large beside their nodes and hardly anything may be left free, a search that places one pod after the
+other ends a node short, and the program over counts learns nothing from its relaxation. But few fillings come so near
+to full that all can be listed, and a program with one column for each (Gilmore and Gomory 1961) is solved in seconds.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from berth_core import Deadline
+from berth_descheduler.planner.simulation import NodeIndex
+from berth_descheduler.planner.solver.bounds import holds
+from berth_descheduler.planner.solver.draining import Candidates, Draining
+from berth_descheduler.planner.solver.filling import Filled
+from berth_descheduler.planner.solver.highs import LinearProgram, is_installed
+from berth_descheduler.planner.solver.model import Ints, PackingModel
+
+_MOST_FILLINGS: Final = 20_000
+_MOST_STEPS: Final = 1_000_000
+_MOST_PODS: Final = 5
+"""Where more pods fill a node, there are too many fillings, and the search has no trouble."""
+
+Filling = tuple[int, ...]
+"""The kinds of the pods on a node, with repetitions."""
+
+
+def pack_fully(packing: PackingModel, candidates: Candidates, freed: int, deadline: Deadline) -> Draining | None:
+    """Return a draining that frees so many candidates and puts all their pods on the others.
+
+    Returns None if the solver is not installed, nodes or their worth differ, a pod depends on others, there are too
+    many fillings, or there is no such packing.
+    """
+    nodes, kept = candidates.nodes, len(candidates.nodes) - freed
+    pods = np.flatnonzero((packing.pod_kind >= 0) & np.isin(packing.pod_node, nodes))
+    kinds = np.unique(packing.pod_kind[pods])
+    if not is_installed() or kept < 1 or candidates.differ or not len(kinds) or packing.dependent[kinds].any():
+        return None
+    limits = holds(packing)[:, nodes]
+    are_open = all(packing.allowed(int(kind))[nodes].all() for kind in kinds)
+    if not are_open or (limits != limits[:, :1]).any():
+        return None
+    counts = Counter(packing.pod_kind[pods].tolist())
+    fillings = _list_fillings(packing, counts, limits[:, 0], kept)
+    chosen = None if fillings is None else _choose(fillings, counts, kept, deadline)
+    return None if chosen is None else _draining(packing, candidates, chosen)
+
+
+def _list_fillings(packing: PackingModel, counts: Counter[int], limit: Ints, kept: int) -> list[Filling] | None:
+    """Return every filling of a node that wastes no more than all kept nodes together may; None if there are many."""
+    column = packing.binding
+    demand = sum(int(packing.need[kind, column]) * count for kind, count in counts.items())
+    slack = kept * int(limit[column]) - demand
+    if slack < 0:
+        return None
+    by_size = sorted(counts, key=lambda kind: (-int(packing.need[kind, column]), kind))
+    needs = [packing.need[kind].tolist() for kind in by_size]
+    ascending = [-need[column] for need in needs]
+    steps_left = _MOST_STEPS
+
+    def grow(first: int, room: Sequence[int], filling: Filling) -> Iterator[Filling]:
+        nonlocal steps_left
+        if room[column] <= slack:
+            yield filling
+        pods_left = _MOST_PODS - len(filling)
+        for position in range(max(first, bisect_left(ascending, -room[column])), len(by_size)):
+            kind, need = by_size[position], needs[position]
+            steps_left -= 1
+            if steps_left < 0 or pods_left * need[column] < room[column] - slack:
+                return  # so many of the smaller ones waste too much
+            room_left = [room_amount - amount for room_amount, amount in zip(room, need, strict=True)]
+            fits = all(left >= 0 or not amount for left, amount in zip(room_left, need, strict=True))
+            if fits and filling.count(kind) < counts[kind]:
+                yield from grow(position, room_left, (*filling, kind))
+
+    fillings = []
+    for filling in grow(0, limit.tolist(), ()):
+        fillings.append(filling)
+        if len(fillings) > _MOST_FILLINGS:
+            return None
+    return fillings if steps_left >= 0 else None
+
+
+def _choose(fillings: Sequence[Filling], counts: Counter[int], kept: int, deadline: Deadline) -> list[Filling] | None:
+    """Return the fillings of the kept nodes that have every pod once; None if none are found."""
+    amounts = [Counter(filling) for filling in fillings]
+    most = [min((counts[kind] // count for kind, count in amount.items()), default=kept) for amount in amounts]
+    program = LinearProgram()
+    columns = program.add_columns(np.array(most, dtype=np.int64), whole=True)
+    of_kind: dict[int, list[tuple[int, int]]] = {kind: [] for kind in counts}
+    for column, amount in zip(columns.tolist(), amounts, strict=True):
+        for kind, count in amount.items():
+            of_kind[kind].append((column, count))
+    for kind, cells in of_kind.items():
+        if not cells:
+            return None
+        columns_of_kind, values = np.array(cells, dtype=np.int64).T
+        program.add_row(columns_of_kind, values.astype(float), lower=counts[kind], upper=counts[kind])
+    program.add_row(columns, np.ones(len(columns)), lower=kept, upper=kept)
+    result = program.solve(deadline, None, any_solution=True)
+    if result.values is None:
+        return None
+    times = np.rint(result.values).astype(np.int64).tolist()
+    chosen = [filling for filling, number in zip(fillings, times, strict=True) for _ in range(number)]
+    has_all = len(chosen) == kept and Counter(kind for filling in chosen for kind in filling) == counts
+    return chosen if has_all else None  # the solver has a tolerance
+
+
+def _draining(packing: PackingModel, candidates: Candidates, chosen: Sequence[Filling]) -> Draining:
+    """Return the draining that gives each filling to the node that has most of it already."""
+    there = {
+        int(node): Counter(packing.pod_kind[[*candidates.pods_of[NodeIndex(int(node))]]].tolist())
+        for node in candidates.nodes
+    }
+    amounts = [Counter(filling) for filling in chosen]
+    pairs = sorted(
+        ((-(amount & there[node]).total(), node, number) for number, amount in enumerate(amounts) for node in there)
+    )
+    place_of: dict[int, int] = {}
+    taken: set[int] = set()
+    for _, node, number in pairs:
+        if node not in taken and number not in place_of:
+            place_of[number] = node
+            taken.add(node)
+    arrivals, ejections = [], []
+    for number, node in place_of.items():
+        arrivals += [(kind, node, count) for kind, count in sorted((amounts[number] - there[node]).items())]
+        ejections += [(kind, node, count) for kind, count in sorted((there[node] - amounts[number]).items())]
+    nodes = tuple(NodeIndex(node) for node in sorted(there.keys() - taken))
+    filled = Filled.placed(packing, _rows(arrivals), _rows(ejections))
+    moves = sum(count for _, _, count in arrivals)
+    return Draining.of(packing, nodes, (), filled, moves=moves, worth=candidates.worth_of(nodes))
+
+
+def _rows(entries: list[tuple[int, int, int]]) -> Ints:
+    return np.array(sorted(entries), dtype=np.int64).reshape(-1, 3)
