@@ -17,7 +17,7 @@ from builders import namespace, node, pod
 from conventions.pages import blocks_of, console_lines
 from conventions.tracked import ROOT
 
-PAGE = ROOT / "descheduler" / "docs" / "add-a-goal.md"
+PAGE = ROOT / "descheduler" / "docs" / "planner-internals.md"
 PROGRAM = (sys.executable, "-c", "from berth_descheduler.cli.main import main; main()")
 
 

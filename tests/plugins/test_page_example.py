@@ -18,7 +18,7 @@ from planner_settings import plugin_set
 
 def test_the_plugin_of_the_page_keeps_the_pods_of_a_release_before_their_eviction_as_well() -> None:
     names: dict[str, Any] = {"__name__": __name__}
-    exec("\n".join(blocks_of(ROOT / "descheduler" / "docs" / "add-a-rule.md", "python")), names)  # noqa: S102 - our page
+    exec("\n".join(blocks_of(ROOT / "descheduler" / "docs" / "plugins.md", "python")), names)  # noqa: S102 - our page
     registry = PluginRegistry.discover({"NewNodes": names["NewNodes"]}, [])
     plugin = registry.make("NewNodes", {"label": "example.com/new"})
     cluster = Snapshot(namespaces=(namespace("shop", labels={"example.com/release": "7"}), namespace("bank")))

@@ -18,7 +18,7 @@ from third_party import SOURCE
 
 FACE = "berth_descheduler.framework"
 EXAMPLES = {
-    "the page": "\n".join(blocks_of(ROOT / "descheduler" / "docs" / "add-a-rule.md", "python")),
+    "the page": "\n".join(blocks_of(ROOT / "descheduler" / "docs" / "plugins.md", "python")),
     "the distribution": (SOURCE / "example_berth_plugins.py").read_text(encoding="utf-8"),
 }
 

@@ -12,7 +12,7 @@ from conventions.pages import blocks_of, console_lines
 from conventions.tracked import ROOT
 from third_party import install_plugins
 
-PAGE = ROOT / "descheduler" / "docs" / "add-a-rule.md"
+PAGE = ROOT / "descheduler" / "docs" / "plugins.md"
 PROGRAM = (sys.executable, "-c", "from berth_descheduler.cli.main import main; main()")
 
 
@@ -21,7 +21,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of the page, and the cluster of which it speaks."""
     folder = tmp_path_factory.mktemp("tutorial")
     (project,) = blocks_of(PAGE, "toml")
-    (policy,) = blocks_of(PAGE, "yaml")
+    (policy,) = (text for text in blocks_of(PAGE, "yaml") if "kind: DeschedulerPolicy" in text)
     (folder / "new_nodes.py").write_text("\n\n".join(blocks_of(PAGE, "python")), encoding="utf-8")
     (folder / "pyproject.toml").write_text(project, encoding="utf-8")
     (folder / "policy.yaml").write_text(policy, encoding="utf-8")
