@@ -257,6 +257,7 @@ def measure(nodes: int, options: argparse.Namespace) -> Figures:
             if options.churn:
                 return figures | services.churn(options.churn, options.seed)
             if options.run_only:
+                time.sleep(WINDOW_SECONDS)  # the descheduler warms up
                 return figures | services.run(options.moves, options.after)
             figures |= services.rest("none marked")
             spare = [f"{SPARE}-{number:04d}" for number in range(MARKED)]
