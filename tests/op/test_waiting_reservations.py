@@ -16,7 +16,7 @@ from berth_kube.resources import JOBS, PODS
 from berth_operator.reservation.act.node_chooser import NodeChooser
 from berth_operator.reservation.actions import AssignSlot, ChooseNodes, CreatePlaceholder, Release
 from berth_operator.reservation.decide import Decision
-from berth_operator.reservation.node_access import NodeAccess, NodeCondition
+from berth_operator.reservation.node_access import ConditionStatus, NodeAccess
 from berth_operator.reservation.node_choice import NodeChoice
 from berth_operator.reservation.observation import Observation
 from berth_operator.reservation.store.cluster_rules import NodeCapacity
@@ -246,7 +246,7 @@ def test_a_node_with_unreadable_amounts_is_not_chosen_and_keeps_no_other_from_it
 ) -> None:
     odd = GuardableNode(
         metadata=ObjectMeta(name="node-a"),
-        status=NodeCapacity(allocatable={"cpu": cpu}, conditions=(NodeCondition(type="Ready", status="True"),)),
+        status=NodeCapacity(allocatable={"cpu": cpu}, conditions=(ConditionStatus(type="Ready", status="True"),)),
     )
     harness.cache.put_node(odd)
     known(harness, "node-b")
