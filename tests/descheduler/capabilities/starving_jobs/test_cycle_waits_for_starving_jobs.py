@@ -103,6 +103,17 @@ def test_nothing_is_tainted_evicted_or_left_for_the_next_run(cluster: RoomCluste
     assert len(reservations(cluster)) == 1
 
 
+@pytest.mark.parametrize(("is_own", "want"), [(True, {"NothingReserved"}), (False, set())], ids=["its own", "another"])
+def test_only_a_plan_of_its_own_says_for_which_jobs_nothing_is_reserved(
+    cluster: RoomCluster, *, is_own: bool, want: set[str]
+) -> None:
+    cluster.objects["pods"]["shop", LARGE]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "64"
+    plugins = default_plugins()
+    run(cluster, OWN, asking() if is_own else settings_with(PlannerSettings(plugins=plugins), plugins))
+    on_pods = [event for event in cluster.objects["events"].values() if event["involvedObject"]["kind"] == "Pod"]
+    assert {event["reason"] for event in on_pods} == want
+
+
 @pytest.mark.parametrize("mode", [RunMode.PLAN, RunMode.APPROVE])
 def test_a_plan_only_shows_what_it_would_keep_until_it_is_approved(cluster: RoomCluster, mode: RunMode) -> None:
     outcome = run(cluster, replace(OWN, mode=mode, approval=Approval.APPROVE))
