@@ -42,6 +42,7 @@ from berth_descheduler.planner.disruption_budgets import (
 from berth_descheduler.planner.durations import estimate_seconds
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
+from berth_descheduler.planner.pods_moved_before import propose_few_second_moves
 from berth_descheduler.planner.problem import (
     DisruptionCost,
     FragmentationChange,
@@ -51,7 +52,6 @@ from berth_descheduler.planner.problem import (
     Strategy,
 )
 from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, planned_rooms
-from berth_descheduler.planner.second_moves import propose_few_second_moves
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
 from berth_descheduler.planner.single_pods import Named, joined, name_pods, problem_after, propose_for_named
