@@ -126,6 +126,7 @@ class Informer(Generic[Item]):
             try:
                 for event in self._watch(self._stopped):
                     self._handle(event)
+                    del event  # the next may come in a minute, and a list is large
             except BerthError as error:
                 self._failed(error)
             if self._retry_seconds is None:

@@ -128,6 +128,7 @@ def follow(
             if isinstance(item, BaseException):
                 raise item
             yield item
+            del item  # the next may come in a minute, and a list is large
     finally:
         feed.abandon()
 

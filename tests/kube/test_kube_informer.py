@@ -2,18 +2,25 @@
 
 import sys
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+import msgspec
 import pytest
 
 from berth_core.errors import BerthError, PermanentError
 from berth_core.objects import Pod
+from berth_kube.client import KubeClient
 from berth_kube.informer import Informer, Store
+from berth_kube.resources import PODS
 from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 from builders import pod
-from waiting import eventually
+from scripted_server import ScriptedServer, Stream, page
+from waiting import eventually, soon
 
+PATH = "/api/v1/pods"
 BOUND_SECONDS = 60
 
 
@@ -180,3 +187,22 @@ def test_leaving_an_informer_ends_its_thread() -> None:
         assert informer.is_alive
         assert "watch-of-this-test" in {thread.name for thread in threading.enumerate()}
     assert "watch-of-this-test" not in {thread.name for thread in threading.enumerate()}
+
+
+class Head(msgspec.Struct, weakref=True):
+    """An object that shows whether anything still refers to it."""
+
+    metadata: dict[str, Any]
+
+
+def test_a_handled_list_is_not_kept_while_nothing_changes(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page({"metadata": {"name": "a"}})).on("WATCH", PATH, Stream())
+    handled: list[weakref.ref[Head]] = []
+
+    def handle(event: WatchItem[Head]) -> None:
+        if isinstance(event, Listed):
+            handled.extend(map(weakref.ref, event.items))
+
+    with Informer("pods", lambda stop: client.watch(PODS, type=Head, stop=stop), handle, lambda _error: None):
+        soon("it is listed and watched", lambda: handled and server.requests("WATCH", PATH))
+        soon("the list is gone, though nothing has come since", lambda: handled[0]() is None)
