@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Generic
 
 from berth_kube.listing import LooseListing, ObjectKey, T, version_number
-from berth_kube.watch_items import Changed, Listed, Removed, WatchItem
+from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 
 _NEVER: Final = -1
 
@@ -22,7 +22,10 @@ class ListBesideWatch(Generic[T]):
     Of an object that changes often only the last change waits, so the memory that they take is bounded by the objects.
     """
 
-    def __init__(self, emit: Callable[[WatchItem[T]], object]) -> None:
+    def __init__(self, emit: Callable[[WatchItem[T]], object], *, restored: bool = False) -> None:
+        self.is_restored = restored
+        """Whether the list belongs to another history than what the caller has."""
+
         self._emit = emit
         self._lock = threading.Lock()
         self._waiting: dict[ObjectKey, tuple[int, Changed[T] | Removed[T]]] = {}
@@ -43,13 +46,30 @@ class ListBesideWatch(Generic[T]):
                 self._waiting.pop(key, None)  # the last changes stand last
                 self._waiting[key] = version, item
 
-    def put_list(self, loose: LooseListing[T], *, restored: bool = False) -> None:
+    def put_bookmark(self, bookmark: Bookmark) -> None:
+        """Pass on that nothing else has changed, once the list and all that has changed are."""
+        with self._lock:
+            if self.is_listed:
+                self._emit(bookmark)
+
+    def put_later_list(self, listed: Listed[T]) -> bool:
+        """Pass on a list of the watch itself, after which all that it brings is new; return whether the own is there.
+
+        Its version may be lower, if etcd was restored from a backup.
+        """
+        with self._lock:
+            if self.is_listed:
+                self._emit(listed)
+                self._list_version, self._newer_versions = version_number(listed.resource_version), {}
+            return self.is_listed
+
+    def put_list(self, loose: LooseListing[T]) -> None:
         """Pass on the list, and what has changed since."""
         listing = loose.listing
         with self._lock:
             if self._is_closed:
                 return
-            self._emit(Listed(listing.items, listing.resource_version, listing.began, restored))
+            self._emit(Listed(listing.items, listing.resource_version, listing.began, self.is_restored))
             self._list_version = version_number(listing.resource_version)
             self._newer_versions = dict(loose.newer_versions)
             waiting, self._waiting = self._waiting, {}

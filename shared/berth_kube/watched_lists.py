@@ -164,10 +164,11 @@ class _WatchedKind(Generic[T]):
             match event:
                 case Changed(item) | Removed(item):
                     beside.put_change(_key_of(item), version_number(_version_of(item)), event)
-                case Listed() if not beside.is_listed:
-                    self._give_up()  # the list that is read is older
-                case _:
-                    self._apply(event)
+                case Listed():
+                    if not beside.put_later_list(event):
+                        self._give_up()  # the list that is read is older
+                case Bookmark():
+                    beside.put_bookmark(event)
 
         try:
             self._watch_since(self._client.last_version(self.resource), apply_beside)

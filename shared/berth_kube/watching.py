@@ -232,24 +232,26 @@ class _Feed(Generic[T]):
 
     def _begin_list_beside(self) -> None:
         """Begin to watch from now on, and to list in a thread of its own."""
+        version, before = self._source.read_version(), self._beside
+        is_unsaid = before is not None and before.is_restored and not before.is_listed
         self._drop_list_beside()
-        is_restored = self._begin_from(self._source.read_version())
-        beside = self._beside = ListBesideWatch(self._emit)
+        is_restored = self._begin_from(version) or is_unsaid
+        beside = self._beside = ListBesideWatch(self._emit, restored=is_restored)
         name = f"list {self._source.call.target}"
-        threading.Thread(target=self._list_beside, args=(beside, is_restored), name=name, daemon=True).start()
+        threading.Thread(target=self._list_beside, args=(beside,), name=name, daemon=True).start()
 
     def _drop_list_beside(self) -> None:
         if self._beside is not None:
             self._beside.close()
         self._beside = None
 
-    def _list_beside(self, beside: ListBesideWatch[T], is_restored: bool) -> None:  # noqa: FBT001 - of a thread
+    def _list_beside(self, beside: ListBesideWatch[T]) -> None:
         """List, again after a failure: the watch keeps what changes meanwhile."""
         failures = 0
         try:
             while not (self._abandoned.is_set() or beside.is_listed or beside.is_closed):
                 try:
-                    beside.put_list(self._source.read_loosely(), restored=is_restored)
+                    beside.put_list(self._source.read_loosely())
                 except KubeError as error:
                     failures += 1
                     self._wait_after(error, failures)
@@ -285,8 +287,8 @@ class _Feed(Generic[T]):
         self._heard_since_list = True
         resource_version = resource_version_of(call, event.object)
         if event.type == "BOOKMARK":
-            if self._beside is None or self._beside.is_listed:
-                self._emit(Bookmark(resource_version))
+            bookmark = Bookmark(resource_version)
+            self._emit(bookmark) if self._beside is None else self._beside.put_bookmark(bookmark)
         else:
             item = decode_item(call, event.object, self._source.item_type)
             self._put(event.object, Removed(item) if event.type == "DELETED" else Changed(item, event.type == "ADDED"))

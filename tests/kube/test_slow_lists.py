@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from berth_core.objects import Pod
-from berth_kube import Changed, KubeClient, Listed, Removed, WatchedLists
+from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed, WatchedLists, WatchItem
+from berth_kube.list_beside_watch import ListBesideWatch
+from berth_kube.listing import Listing, LooseListing, ObjectKey
 from berth_kube.resources import PODS
 from scripted_server import Answer, Reset, ScriptedServer, Stream, answer, event, page, refusal
 from waiting import eventually
@@ -213,6 +215,55 @@ def test_a_watch_that_expires_beside_its_list_begins_anew(client: KubeClient, se
         assert picture.pods == {"a": "41"}, "the first list is dropped"
 
 
+def test_that_versions_went_back_is_said_though_the_first_list_since_is_dropped(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    never, begun = threading.Event(), threading.Event()
+    server.on(
+        "GET",
+        PATH,
+        page(resource_version="100"),
+        page(resource_version="20"),
+        Once(never, page(resource_version="28")),
+        page(resource_version="40"),
+        page(pod("a", 41), resource_version="42"),
+    )
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    server.on("WATCH", PATH, TOO_OLD, Once(begun, Stream([event("ERROR", gone)])), Stream())
+    with watched(client) as picture:
+        eventually("the first list since is requested", lambda: len(server.requests("GET", PATH)) == 3, seconds=SECONDS)
+        begun.set()
+        eventually("the second is there", lambda: picture.pods == {"a": "41"}, seconds=SECONDS)
+        assert picture.lists[-1].restored
+        never.set()
+        eventually("the threads have ended", lambda: not _readers(), seconds=SECONDS)
+
+
+def test_a_bookmark_comes_after_the_changes_that_waited_for_the_list() -> None:
+    seen: list[WatchItem[str]] = []
+    has_come = threading.Event()
+
+    def emit(item: WatchItem[str]) -> None:
+        if isinstance(item, Changed) and not seen[1:]:
+            watch.start()
+            has_come.wait(0.2)  # as a caller that is behind: only a bookmark that overtakes is there by then
+        seen.append(item)
+        if isinstance(item, Bookmark):
+            has_come.set()
+
+    beside = ListBesideWatch(emit)
+    watch = threading.Thread(target=lambda: beside.put_bookmark(Bookmark("33")))
+    beside.put_bookmark(Bookmark("30"))
+    changes = [Changed("a", added=False), Changed("b", added=False)]
+    for number, change in enumerate(changes):
+        beside.put_change(ObjectKey("", change.item), 31 + number, change)
+
+    beside.put_list(LooseListing(Listing((), "20"), {}))
+    watch.join(SECONDS)
+
+    assert seen[1:] == [*changes, Bookmark("33")]
+
+
 def _readers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("list pods")]
 
@@ -248,4 +299,27 @@ def test_a_kind_whose_list_is_slow_is_watched_before_it_is_listed_again(
     eventually("the change is there", lambda: names(lists) == {"a": "26", "b": "31"}, seconds=SECONDS)
     assert len(server.requests("GET", PATH)) == 3, "from then on it is watched"
     releaser.join(SECONDS)
+    lists.close()
+
+
+def test_changes_after_etcd_was_restored_reach_a_kind_that_was_watched_before_its_list(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    restored = threading.Event()
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    before = Then((event("ADDED", pod("b", 2001)),), restored, (event("ERROR", gone),))
+    server.on(
+        "GET",
+        PATH,
+        page(pod("a", 1), resource_version="10"),
+        page(resource_version="2000"),
+        page(pod("a", 1000), resource_version="2000"),
+        page(pod("a", 5), resource_version="30"),
+    )
+    server.on("WATCH", PATH, TOO_OLD, before, Stream([event("MODIFIED", pod("a", 31)), event("ADDED", pod("c", 32))]))
+    lists = WatchedLists(client)
+    assert names(lists) == {"a": "1"}
+    eventually("the first change is there", lambda: names(lists) == {"a": "1000", "b": "2001"}, seconds=SECONDS)
+    restored.set()
+    eventually("the changes since are there", lambda: names(lists) == {"a": "31", "c": "32"}, seconds=SECONDS)
     lists.close()
