@@ -3,11 +3,11 @@
 Within the limits it frees most nodes, or those that cost most where nodes have prices, then with fewest moves, then
 with least disruption. Nodes that are empty already are no targets: filling one would undo what emptying another brings.
 With the extra `optimal` the integer program goes on from where the search ends, if the problem is small enough; where
-nodes have prices it fills cheap empty ones, too, if that empties nodes that cost more.
+nodes have prices it fills empty ones, too, if that empties nodes that cost more together.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import takewhile
@@ -212,7 +212,7 @@ class _ConsolidateRun:
         solved = solve_draining(
             self._packing,
             candidates,
-            replace(self._limits(FillLimits()), most_worth=self._most_worth_by_filling()),
+            replace(self._limits(FillLimits()), most_worth=self._most_by_filling(self._fillable, self._filling_costs)),
             may_take=self._packing.takes & ~stays_empty,
             may_leave=self._may_leave & ~stays_empty,
             worth=worth,
@@ -228,13 +228,13 @@ class _ConsolidateRun:
         self._counts_filled, self._most_worth = True, solved.most
         return draining, solved
 
-    def _most_worth_by_filling(self) -> int:
-        """Return the most that nodes can be worth that are freed, less those that are filled."""
-        candidates, costs_something = self._candidates, self._filling_costs > 0
-        nodes = np.concatenate([candidates.nodes, self._fillable[costs_something]])
-        worth = np.concatenate([candidates.worth, self._filling_costs[costs_something]])
-        stays_empty = np.setdiff1d(candidates.empty, self._fillable)
-        by_volume = worth_by_volume(self._packing, nodes, stays_empty, worth) - int(self._filling_costs.sum())
+    def _most_by_filling(self, fillable: Ints, costs: Ints) -> int:
+        """Return the most that nodes can be worth that are freed, less those of some empty ones that are filled."""
+        candidates, costs_something = self._candidates, costs > 0
+        nodes = np.concatenate([candidates.nodes, fillable[costs_something]])
+        worth = np.concatenate([candidates.worth, costs[costs_something]])
+        stays_empty = np.setdiff1d(candidates.empty, fillable)
+        by_volume = worth_by_volume(self._packing, nodes, stays_empty, worth) - int(costs.sum())
         freed = int(candidates.worth.sum())
         if self._budget is not None:
             freed = min(freed, most_worth(candidates.worth, candidates.pod_counts, self._budget))
@@ -459,14 +459,18 @@ class _ConsolidateRun:
         return np.array(prices, dtype=np.int64) // self._unit
 
     def _find_fillable_nodes(self) -> Ints:
-        """Return the empty nodes that take pods and cost less than a node that may be emptied."""
+        """Return the empty nodes that take pods and cost less than the nodes together that may be emptied.
+
+        Where all of them cost the same, none is filled, as without prices.
+        """
         if not self._problem.weighs_nodes:
             return np.empty(0, dtype=np.int64)
         weigh = self._problem.node_weight
-        highest = max((weigh(node) or 0 for node in self._sources.to_empty), default=0)
+        prices = [weigh(node) or 0 for node in self._sources.to_empty]
         weights = {node: weigh(node) for node in self._sources.empty if self._packing.takes[node]}
-        fillable = (node for node, weight in weights.items() if weight is not None and weight < highest)
-        return np.array(sorted(fillable), dtype=np.int64)
+        are_alike = len({*prices, *weights.values()}) == 1
+        fillable = (node for node, weight in weights.items() if weight is not None and weight < sum(prices))
+        return np.array([] if are_alike else sorted(fillable), dtype=np.int64)
 
     def _weigh_nodes(self) -> Ints:
         """Return the cost of emptying each node.
@@ -506,7 +510,7 @@ class _ConsolidateRun:
             prover=Prover.EXACT if proven else Prover.BOUND,
             out_of_time=self._out_of_time,
             is_snapshot_incomplete=bool(self._problem.cluster.snapshot.missing),
-            leaves_empty_nodes=self._may_gain_by_filling(frozenset(done.nodes if done else ())),
+            leaves_empty_nodes=self._may_gain_by_filling(worth),
             weight=WeightQuality(worth * self._unit, most_worth * self._unit) if is_priced else None,
         )
 
@@ -517,18 +521,24 @@ class _ConsolidateRun:
         by_number = most_freed_by_number(self._candidates.pod_counts, self._budget)
         return min(most_freed_by_volume(self._packing, self._sources.to_empty, ()), by_number)
 
-    def _may_gain_by_filling(self, freed: Collection[NodeIndex]) -> bool:
-        """Return whether an empty node of which no plan is known that fills it costs less than a node that is kept.
+    def _may_gain_by_filling(self, reached: int) -> bool:
+        """Return whether more might be reached by filling empty nodes, of which nothing is known of any such plan.
 
-        A node without a price costs nothing.
+        A node without a price costs nothing. Where all nodes that may be emptied cost the same, what is known holds for
+        plans that fill one which costs no less.
         """
         if not self._problem.weighs_nodes:
             return False
-        weigh, known = self._problem.node_weight, self._fillable if self._counts_filled else ()
-        stays_empty = [node for node in self._sources.empty if self._packing.takes[node] and node not in known]
-        kept_weights = [weigh(node) or 0 for node in self._sources.to_empty if node not in freed]
-        empty_weights = [weigh(node) or 0 for node in stays_empty]
-        return bool(kept_weights and empty_weights) and min(empty_weights) < max(kept_weights)
+        empty = np.array([node for node in self._sources.empty if self._packing.takes[node]], dtype=np.int64)
+        weights = [self._problem.node_weight(NodeIndex(node)) or 0 for node in empty.tolist()]
+        costs = np.array(weights, dtype=np.int64) // self._unit
+        unknown_costs = costs[~np.isin(empty, self._fillable)] if self._counts_filled else costs
+        if not len(unknown_costs):
+            return False
+        cheapest, worth = int(unknown_costs.min()), self._candidates.worth
+        if not (self._candidates.differ or self._counts_filled) and cheapest >= worth.max(initial=0):
+            return False
+        return cheapest < int(worth.sum()) - reached and self._most_by_filling(empty, costs) > reached
 
 
 def _without_unprofitable_nodes(problem: Problem, sources: Sources, min_savings: int) -> Sources:

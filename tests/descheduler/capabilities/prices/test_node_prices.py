@@ -31,8 +31,10 @@ from planner_settings import args_of, with_args
 from properties import holds_for
 
 TYPE = "node.kubernetes.io/instance-type"
-PRICES = {"small": 100_000, "medium": 250_000, "large": 700_000}
-BY_TYPE = {"instanceTypes": {"small": 0.1, "medium": 0.25, "large": "0.7"}}
+PRICES = {"small": 100_000, "medium": 250_000, "middle": 300_000, "large": 700_000}
+"""Two that are cheaper than a third may cost more together."""
+
+BY_TYPE = {"instanceTypes": {"small": 0.1, "medium": 0.25, "middle": 0.3, "large": "0.7"}}
 
 
 def typed(snapshot: Snapshot, types: list[str]) -> Snapshot:
@@ -160,6 +162,54 @@ def test_a_cheap_empty_node_is_filled_where_that_frees_dear_ones(
     assert made.predicted.freed_price_per_hour == want_saved
     assert not want_filled or "and fill 1 empty one" in summarise_plan(made)
     assert replay_steps(api_items(snapshot), moves_of(made)) == []
+
+
+FULL_BESIDE_EMPTY = {"instanceTypes": {"small": 0.3, "medium": 0.4, "large": 0.5}}
+
+
+def full_beside_empty(*, left: str, right: str, cpu: str = "8") -> Snapshot:
+    """Two full nodes, and an empty one that costs more than each of them, and holds the pods of both by its cpu."""
+    full = [labelled(node(name, cpu="4"), kind) for name, kind in (("left", left), ("right", right))]
+    pods = [
+        pod(f"{name}-{number}", node=name, cpu="2", controller=owner())
+        for name in ("left", "right")
+        for number in (0, 1)
+    ]
+    return Snapshot(nodes=(*full, labelled(node("empty", cpu=cpu), "large")), pods=tuple(pods))
+
+
+@pytest.mark.parametrize(("left", "saved"), [("small", "0.1"), ("medium", "0.3"), ("large", "0.4")])
+def test_a_dear_empty_node_is_filled_where_that_frees_two_that_cost_more_together(left: str, saved: str) -> None:
+    snapshot = full_beside_empty(left=left, right="small" if left == "small" else "medium")
+
+    made = plan(snapshot, consolidating(exact=True, nodePrice=FULL_BESIDE_EMPTY))
+
+    assert (made.freed_nodes, made.filled_nodes) == (("left", "right"), ("empty",))
+    assert made.predicted.freed_price_per_hour == saved
+    assert judge_plan(made).startswith(f"Proven optimal: no plan reaches more than {saved} an hour")
+
+
+def test_nothing_is_proven_of_plans_that_fill_a_dear_empty_node_where_they_are_not_asked_for() -> None:
+    made = plan(
+        full_beside_empty(left="small", right="medium"), consolidating(exact=False, nodePrice=FULL_BESIDE_EMPTY)
+    )
+
+    assert not made.moves
+    assert made.quality is not None
+    assert not made.quality.proven_optimal
+    assert "No plan that leaves the empty nodes empty reaches more than 0" in judge_plan(made)
+
+
+@pytest.mark.parametrize(("empty", "proven"), [("7", True), ("8", False)])
+def test_an_empty_node_that_is_too_small_to_gain_by_does_not_keep_a_plan_from_being_called_the_best(
+    *, empty: str, proven: bool
+) -> None:
+    snapshot = full_beside_empty(left="small", right="medium", cpu=empty)
+
+    made = plan(snapshot, consolidating(exact=False, nodePrice=FULL_BESIDE_EMPTY))
+
+    assert made.quality is not None
+    assert made.quality.proven_optimal is proven
 
 
 @holds_for(clusters(), three_types, ways)
