@@ -5,9 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from berth_core import PlannedMove
+from berth_core import NoDeadline, PlannedMove, Room
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, PlannerSettings, plan
+from berth_descheduler.planner.problem import Problem, Proposal, Quality
+from berth_descheduler.planner.second_moves import propose_few_second_moves
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step
 from builders import node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of
 from planner.replay import replay_steps
@@ -97,3 +100,54 @@ def test_fewer_moves_are_a_gain_where_they_are_many() -> None:
 
     assert sources(made) == {"left"}
     assert made.notes[0].endswith("which takes 1 move instead of 6.")
+
+
+# --- what two proposals differ in -------------------------------------------------------------------------------------
+
+LEFT, RIGHT, TARGET = map(NodeIndex, (0, 1, 2))
+ON_LEFT, ON_RIGHT = map(PodIndex, (0, 1))
+
+
+def proposed(first: Proposal, staying: Proposal, *moved: str) -> tuple[Proposal, list[set[PodIndex]]]:
+    """Return which of two proposals of a strategy is taken, and which pods had to stay for each."""
+    kept: list[set[PodIndex]] = []
+
+    def propose(problem: Problem) -> tuple[Proposal, State]:
+        kept.append(set(problem.kept))
+        return (first if len(kept) == 1 else staying), State(problem.cluster, [LEFT, RIGHT])
+
+    problem = Problem.from_snapshot(two_alike(), moved_before(consolidating(), *moved))
+    taken, _ = propose_few_second_moves(problem, propose, NoDeadline())
+    return taken, kept
+
+
+def test_a_pod_that_a_plugin_names_may_move_again_where_others_stay() -> None:
+    both = (Step(ON_LEFT, LEFT, TARGET), Step(ON_RIGHT, RIGHT, LEFT))
+    first, staying = (Proposal(steps, (), reasons={ON_LEFT: "it is old"}) for steps in (both, both[:1]))
+
+    taken, kept = proposed(first, staying, "on-left", "on-right")
+
+    assert kept == [set(), {ON_RIGHT}]
+    assert taken.notes == ()
+    assert len(taken.steps) == 1
+
+
+def test_no_gain_is_named_where_the_time_limit_ended_the_search_without_it() -> None:
+    step = (Step(ON_LEFT, LEFT, TARGET),)
+    quality = Quality(reached=1, upper_bound=1, moves=1, fewest_moves=1)
+
+    taken, _ = proposed(
+        Proposal(step, (), quality), Proposal((), (), replace(quality, reached=0, out_of_time=True)), "on-left"
+    )
+
+    assert taken.steps == step
+    assert taken.notes[0].endswith("(default/on-left), the time limit ended the search for a plan without that.")
+
+
+def test_what_waits_is_a_gain() -> None:
+    swap = (Step(ON_LEFT, LEFT, RIGHT), Step(ON_RIGHT, RIGHT, LEFT))
+    room = Room(name="default/waiting", namespace="default")
+
+    taken, _ = proposed(Proposal(swap, (), waits=(room,)), Proposal((), ()), "on-left")
+
+    assert taken.notes[0].endswith("which waits for 1 place instead of 0.")

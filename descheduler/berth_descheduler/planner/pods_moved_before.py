@@ -27,7 +27,7 @@ _MOST_NAMED: Final = 3
 def propose_few_second_moves(problem: Problem, propose: Propose, deadline: Deadline) -> tuple[Proposal, State]:
     """Return a proposal in which pods that were moved before stay if it brings as much, else one that says what more.
 
-    A time limit that ends before that is known is named as well.
+    Pods that a plugin names may move again. A time limit that ends before that is known is named as well.
     """
     proposal, state = propose(problem)
     moved_pods = find_moved_pods(problem)
@@ -37,10 +37,13 @@ def propose_few_second_moves(problem: Problem, propose: Propose, deadline: Deadl
     if is_over(deadline):
         why = "the time limit ended before it was asked what that brings"
         return _with_note(problem, proposal, again, why), state
-    staying, state_of_staying = propose(problem.keeping(dict.fromkeys(moved_pods, _STAYS)))
+    staying, state_of_staying = propose(problem.keeping(dict.fromkeys(moved_pods - proposal.reasons.keys(), _STAYS)))
     merit, merit_of_staying = Merit.of(problem, proposal), Merit.of(problem, staying)
     if merit_of_staying.is_as_good_as(merit):
         return with_bounds_of(proposal, staying, _BOUNDED), state_of_staying
+    if merit_of_staying.is_late > merit.is_late:
+        why = "the time limit ended the search for a plan without that"
+        return _with_note(problem, proposal, again, why), state
     gains = " and ".join(_gains(merit, merit_of_staying))
     return _with_note(problem, proposal, again, f"which {gains}"), state
 
@@ -68,8 +71,11 @@ def _gains(merit: Merit, without: Merit) -> Iterator[str]:
         yield "leaves less of what is free of no use"
     if merit.named > without.named:
         yield f"moves {count(merit.named, 'pod')} that plugins name instead of {without.named}"
+    if merit.waits > without.waits:
+        yield f"waits for {count(merit.waits, 'place')} instead of {without.waits}"
     if all(own <= other for own, other in zip(merit.brings, without.brings, strict=True)):
-        yield f"takes {count(merit.moves, 'move')} instead of {without.moves}"
+        moves, other_moves = merit.moves + merit.evictions, without.moves + without.evictions
+        yield f"takes {count(moves, 'move')} instead of {other_moves}"
 
 
 def _with_note(problem: Problem, proposal: Proposal, again: Collection[PodIndex], why: str) -> Proposal:
