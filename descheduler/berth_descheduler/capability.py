@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import import_module
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
@@ -40,9 +40,6 @@ if TYPE_CHECKING:  # a plan is made without an API server and without the sandbo
     from berth_descheduler.picture import Picture
     from berth_kube import Access, KubeClient
     from berth_sandbox.invariants import ClusterState, Invariant, Violation
-
-
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class KnownPolicy(Protocol):
@@ -86,7 +83,7 @@ class EvictedPod:
     own_namespace: str
     now: datetime
     plugins: PluginSet
-    """Those of the plan's policy."""
+    """The plugins of the plan's policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ class OnDemand(BalancePlugin[Any], DeschedulePlugin, Protocol):
     """The plugin of plans that people ask for one by one, and that no policy makes or limits."""
 
     moves_at_once: ClassVar[int]
-    """So many moves begin together."""
+    """How many moves begin together."""
 
     @property
     def evictor_args(self) -> Mapping[str, Any]:
@@ -133,7 +130,7 @@ class CapabilityCommand:
 
     name: str
     heading: str
-    """Under which the help lists it, after the kernel's own."""
+    """The heading under which the help lists it, after the kernel's own commands."""
 
     source: str
     """Where it is, as `module:attribute`, imported when it is used: below the capability's folder `cli`."""
@@ -148,7 +145,7 @@ class TriedPlan(Protocol):
         ...
 
     def describe(self) -> object:
-        """Return it for JSON."""
+        """Return what came of it for JSON."""
         ...
 
     def print_on(self, console: Console) -> None:
@@ -180,7 +177,7 @@ class PlanTrial:
     option: str
     help: str
     result: str
-    """Under which the plan's JSON has what came of it."""
+    """The field of the plan's JSON that has what came of it."""
 
     source: str
     """Where its `TryPlan` is, as `module:attribute`, imported when it is used: below the capability's folder `cli`."""
@@ -191,8 +188,7 @@ class PlanTrial:
         return self.option.removeprefix("--").replace("-", "_")
 
     def load(self) -> TryPlan:
-        module, _, attribute = self.source.partition(":")
-        try_plan: TryPlan = getattr(import_module(module), attribute)
+        try_plan: TryPlan = resolve_name(self.source)
         return try_plan
 
 
@@ -210,7 +206,7 @@ class MeasuredSection(Protocol):
     """What `berth fragmentation` adds of a capability."""
 
     def render(self) -> RenderableType:
-        """Return it for people."""
+        """Return the section for people."""
         ...
 
     def fields(self) -> Mapping[str, Any]:
@@ -218,8 +214,23 @@ class MeasuredSection(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class CapacitySection:
+    """A section of `berth fragmentation` that a capability brings."""
+
+    help: str
+    """A sentence for the help of the command."""
+
+    source: str
+    """Where the class that measures a snapshot is, as `module:attribute`: below the capability's folder `cli`."""
+
+    def measure(self, snapshot: Snapshot) -> MeasuredSection:
+        measured: MeasuredSection = resolve_name(self.source)(snapshot)
+        return measured
+
+
 OPERATOR_LOG: Final = "kubectl -n {own} logs -l app.kubernetes.io/component=operator --tail=100"
-"""The command that shows it, in an `Advice`."""
+"""The command that shows the operator's log, in an `Advice`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +245,7 @@ class Advice:
     to_do: str
     command: str
     rights: tuple[Access, ...] = ()
-    """What further has to be readable for the finding to be true, and shown."""
+    """What has to be readable, beside `NEEDED_RIGHTS`, for the finding to be true and shown."""
 
     def command_for(self, violation: Violation, own_namespace: str) -> str:
         """Return the command with the names of what was found."""
@@ -244,22 +255,6 @@ class Advice:
         for placeholder, value in places.items():
             filled = filled.replace(f"{{{placeholder}}}", value)
         return filled
-
-
-@dataclass(frozen=True, slots=True)
-class CapacitySection:
-    """A section of `berth fragmentation` that a capability brings."""
-
-    help: str
-    """A sentence for the help of the command."""
-
-    source: str
-    """Where the class that measures a snapshot is, as `module:attribute`: below the capability's folder `cli`."""
-
-    def measure(self, snapshot: Snapshot) -> MeasuredSection:
-        module, _, attribute = self.source.partition(":")
-        measured: MeasuredSection = getattr(import_module(module), attribute)(snapshot)
-        return measured
 
 
 class Capability:
@@ -274,7 +269,7 @@ class Capability:
     goal: ClassVar[Goal[Any, Any] | None] = None
     """What the plans of its balance plugin are for; None where the plugin is none."""
 
-    arguments: ClassVar[Mapping[str, str]] = _NOTHING
+    arguments: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """The plugin's arguments, each with its meaning, as the reference page shows them."""
 
     goal_arguments: ClassVar[Mapping[str, ArgumentGroup[Any]]] = MappingProxyType({})
@@ -284,9 +279,13 @@ class Capability:
     """Whether runs of a policy whose `deschedule` names the plugin may not wait long for anything."""
 
     commands: ClassVar[tuple[CapabilityCommand, ...]] = ()
+    """Commands that it adds to `berth`."""
 
     plan_trials: ClassVar[tuple[PlanTrial, ...]] = ()
+    """Options that it adds to `berth plan`, each of which tries the plan out."""
+
     capacity_sections: ClassVar[tuple[CapacitySection, ...]] = ()
+    """Sections that it adds to `berth fragmentation`."""
 
     paths: ClassVar[str] = ""
     """Where its paths of the HTTP interface are (`api.capability_paths.CapabilityPaths`), as `module:attribute`.

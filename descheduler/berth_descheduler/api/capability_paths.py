@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
@@ -32,5 +32,4 @@ class CapabilityPaths:
 @cache
 def capability_paths() -> tuple[CapabilityPaths, ...]:
     """Return the paths of all capabilities that have some, in the order of the registry."""
-    sources = (capability.paths.partition(":") for capability in EVERY_CAPABILITY if capability.paths)
-    return tuple(getattr(import_module(module), attribute) for module, _, attribute in sources)
+    return tuple(resolve_name(capability.paths) for capability in EVERY_CAPABILITY if capability.paths)

@@ -9,8 +9,8 @@ import errno
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -118,9 +118,8 @@ class LazyCommands(OwnGroup):
         """Return a command, None where there is none."""
         if (source := _find(cmd_name)) is None:
             return None
-        module, _, attribute = source.partition(":")
         with quick_imports():
-            command: click.Command = getattr(import_module(module), attribute)
+            command: click.Command = resolve_name(source)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 class PricesCapability(Capability):
     """What nodes cost an hour, by which `Consolidate` frees the most money."""
 
-    name: ClassVar[str] = "Prices"
     goal_arguments: ClassVar[Mapping[str, ArgumentGroup[Any]]] = {ConsolidateGoal.name: PriceArguments()}
 
     def plan_metrics(self, registry: CollectorRegistry) -> PlanMetrics:

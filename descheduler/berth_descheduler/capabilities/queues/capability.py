@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 class QueuesCapability(Capability):
     """What queues of Volcano and of Berth are guaranteed."""
 
-    name: ClassVar[str] = "Queues"
-    paths: ClassVar[str] = "berth_descheduler.capabilities.queues.api.paths:PATHS"
     capacity_sections: ClassVar[tuple[CapacitySection, ...]] = (
         CapacitySection(
             "Of queues with a guarantee, show how much of what is left of it pods of the queue's own shapes could use "
@@ -29,6 +27,7 @@ class QueuesCapability(Capability):
             "berth_descheduler.capabilities.queues.cli.fragmentation:QueueSection",
         ),
     )
+    paths: ClassVar[str] = "berth_descheduler.capabilities.queues.api.paths:PATHS"
 
     def room_of_guarantee(self, snapshot: Snapshot, name: str, owners: RoomOwners | None) -> GuaranteedRoom:
         return room_of_guarantee(snapshot, name, owners)

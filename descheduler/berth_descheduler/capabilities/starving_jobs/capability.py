@@ -38,11 +38,6 @@ class StarvingJobsCapability(Capability):
         except InputError:
             return 0
 
-    def plan_metrics(self, registry: CollectorRegistry) -> PlanMetrics:
-        from berth_descheduler.capabilities.starving_jobs.metrics import StarvingMetrics  # noqa: PLC0415 - for the service only
-
-        return StarvingMetrics(registry)
-
     def announce(self, client: KubeClient, clock: Clock, plan: Plan, snapshot: Snapshot) -> None:
         from berth_descheduler.capabilities.starving_jobs.events import announce_starving  # noqa: PLC0415 - with an API server only
 
@@ -52,6 +47,11 @@ class StarvingJobsCapability(Capability):
         from berth_descheduler.capabilities.starving_jobs.kept_nodes import KeptNodesSweep  # noqa: PLC0415 - for the service only
 
         return KeptNodesSweep(leading)
+
+    def plan_metrics(self, registry: CollectorRegistry) -> PlanMetrics:
+        from berth_descheduler.capabilities.starving_jobs.metrics import StarvingMetrics  # noqa: PLC0415 - for the service only
+
+        return StarvingMetrics(registry)
 
     def findings(
         self, client: KubeClient, state: ClusterState, policies: Sequence[DeschedulerPolicy]
