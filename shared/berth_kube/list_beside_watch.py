@@ -19,7 +19,7 @@ _NEVER: Final = -1
 class ListBesideWatch(Generic[T]):
     """Passes on a list and then the changes that it does not have; thread-safe.
 
-    Of an object that changes often only the last change waits, so the memory that they take is bounded by the objects.
+    Only the last change of an object waits, so that the number of objects bounds the memory for changes.
     """
 
     def __init__(self, emit: Callable[[WatchItem[T]], object], *, restored: bool = False) -> None:
@@ -43,19 +43,19 @@ class ListBesideWatch(Generic[T]):
             if self.is_listed:
                 self._pass_on(key, version, item)
             else:
-                self._waiting.pop(key, None)  # the last changes stand last
+                self._waiting.pop(key, None)  # they are passed on in the order of their versions
                 self._waiting[key] = version, item
 
     def put_bookmark(self, bookmark: Bookmark) -> None:
-        """Pass on that nothing else has changed, once the list and all that has changed are."""
+        """Pass on a bookmark; drop it before the list is there, since it promises what the caller has yet to get."""
         with self._lock:
             if self.is_listed:
                 self._emit(bookmark)
 
     def put_later_list(self, listed: Listed[T]) -> bool:
-        """Pass on a list of the watch itself, after which all that it brings is new; return whether the own is there.
+        """Pass on a list that the watch has made itself, if the own list is there; return whether it is.
 
-        Its version may be lower, if etcd was restored from a backup.
+        All changes after it are new, though its version may be lower: etcd may have been restored from a backup.
         """
         with self._lock:
             if self.is_listed:
@@ -77,7 +77,7 @@ class ListBesideWatch(Generic[T]):
                 self._pass_on(key, version, item)
 
     def close(self) -> None:
-        """Drop the list if it is still read."""
+        """Drop the list if it is still being read."""
         with self._lock:
             self._is_closed = True
 

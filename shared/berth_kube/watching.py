@@ -1,8 +1,8 @@
 """Watches of a collection.
 
 A watch lists, watches, resumes after a cut and lists again after 410: beside the watch, if the list took longer than
-the API server keeps events. Each watch has its own thread for blocking reads,
-so that the caller's `stop` ends the iteration at once, whatever state the connection is in.
+the API server keeps events. Each watch has its own thread for blocking reads, so that the caller's `stop` ends the
+iteration at once, whatever state the connection is in.
 """
 
 import logging
@@ -232,10 +232,12 @@ class _Feed(Generic[T]):
 
     def _begin_list_beside(self) -> None:
         """Begin to watch from now on, and to list in a thread of its own."""
-        version, before = self._source.read_version(), self._beside
-        is_unsaid = before is not None and before.is_restored and not before.is_listed
+        version = self._source.read_version()
+        dropped = self._beside
+        # Nothing has been passed on since versions went back, so the next list is the one that says so.
+        is_yet_to_say = dropped is not None and dropped.is_restored and not dropped.is_listed
         self._drop_list_beside()
-        is_restored = self._begin_from(version) or is_unsaid
+        is_restored = self._begin_from(version) or is_yet_to_say
         beside = self._beside = ListBesideWatch(self._emit, restored=is_restored)
         name = f"list {self._source.call.target}"
         threading.Thread(target=self._list_beside, args=(beside,), name=name, daemon=True).start()

@@ -1,8 +1,8 @@
 """Lets pods that plans moved before stay where they are, unless moving them again brings something that the plan names.
 
-A pod that is restarted every few hours, each time for a plan that is as good without it, has reason to complain. So
-where a proposal moves such pods, one in which all of them stay is made, too. It is taken if it brings as much with few
-moves more; else the plan says what the second moves bring.
+Otherwise a pod could be restarted every few hours, each time for a plan that is as good without its move. So where a
+proposal moves such pods, a second one is made in which all of them stay. That one is taken if it brings as much with
+few moves more; else the plan says what the second moves bring.
 """
 
 from collections.abc import Collection, Iterator
@@ -14,7 +14,7 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.problem import Problem, Proposal
 from berth_descheduler.planner.simulation import PodIndex, State
 from berth_descheduler.planner.weights import format_weight
-from berth_descheduler.planner.wishes import Merit, Propose, with_bounds_of
+from berth_descheduler.planner.wishes import ProposalMerit, Propose, with_bounds_of
 
 _STAYS: Final = Refusal(
     RefusalReason.NOT_NEEDED,
@@ -25,12 +25,13 @@ _MOST_NAMED: Final = 3
 
 
 def propose_few_second_moves(problem: Problem, propose: Propose, deadline: Deadline) -> tuple[Proposal, State]:
-    """Return a proposal in which pods that were moved before stay if it brings as much, else one that says what more.
+    """Return a proposal in which pods that were moved before stay, or one that says what moving them again brings.
 
-    Pods that a plugin names may move again. A time limit that ends before that is known is named as well.
+    Pods that a plugin names may move again. If the time limit ends before that is known, the proposal says so. The state
+    is the one after its steps.
     """
     proposal, state = propose(problem)
-    moved_pods = find_moved_pods(problem)
+    moved_pods = _pods_moved_before(problem)
     again = moved_pods & {step.pod for step in proposal.steps} - proposal.reasons.keys()
     if not again:
         return proposal, state
@@ -38,7 +39,7 @@ def propose_few_second_moves(problem: Problem, propose: Propose, deadline: Deadl
         why = "the time limit ended before it was asked what that brings"
         return _with_note(problem, proposal, again, why), state
     staying, state_of_staying = propose(problem.keeping(dict.fromkeys(moved_pods - proposal.reasons.keys(), _STAYS)))
-    merit, merit_of_staying = Merit.of(problem, proposal), Merit.of(problem, staying)
+    merit, merit_of_staying = ProposalMerit.of(problem, proposal), ProposalMerit.of(problem, staying)
     if merit_of_staying.is_as_good_as(merit):
         return with_bounds_of(proposal, staying, _BOUNDED), state_of_staying
     if merit_of_staying.is_late > merit.is_late:
@@ -48,8 +49,8 @@ def propose_few_second_moves(problem: Problem, propose: Propose, deadline: Deadl
     return _with_note(problem, proposal, again, f"which {gains}"), state
 
 
-def find_moved_pods(problem: Problem) -> frozenset[PodIndex]:
-    """Return the pods that plans of the last day brought to their nodes, and those that the plan before did."""
+def _pods_moved_before(problem: Problem) -> frozenset[PodIndex]:
+    """Return the pods that plans of the last day, or the plan before, brought to their nodes."""
     numbers, run = problem.cluster.pod_numbers, problem.settings.run
     moved_pods = {numbers[name] for name in run.moved if name in numbers}
     for move in run.earlier:
@@ -59,7 +60,7 @@ def find_moved_pods(problem: Problem) -> frozenset[PodIndex]:
     return frozenset(moved_pods)
 
 
-def _gains(merit: Merit, without: Merit) -> Iterator[str]:
+def _gains(merit: ProposalMerit, without: ProposalMerit) -> Iterator[str]:
     """Yield what a proposal brings beyond one without second moves, to follow "which"."""
     if merit.weight > without.weight:
         yield f"saves {format_weight(merit.weight)} an hour instead of {format_weight(without.weight)}"
@@ -79,7 +80,7 @@ def _gains(merit: Merit, without: Merit) -> Iterator[str]:
 
 
 def _with_note(problem: Problem, proposal: Proposal, again: Collection[PodIndex], why: str) -> Proposal:
-    """Return a proposal that says which pods move again, and what for."""
+    """Return a proposal with a note on the pods that move again; `why` ends its sentence."""
     names = sorted(problem.cluster.pods[pod].pod.key for pod in again)
     shown = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
     pods, move = count(len(names), "pod"), agreeing(len(names), "move")

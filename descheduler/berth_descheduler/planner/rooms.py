@@ -124,7 +124,7 @@ class GuaranteedRoom:
 
 
 RoomOfGuarantee: TypeAlias = Callable[[Snapshot, str, RoomOwners | None], GuaranteedRoom | None]
-"""Returns what is left of the guarantee of a name, and of its owners if some are given.
+"""Returns what is left of the guarantee of a name; owners, if given, must be allowed to use it.
 
 None where nothing knows guarantees. Raises `InputError` for a name that is not known, or has no guarantee.
 """

@@ -2,8 +2,8 @@
 
 Decides which of them are made, where to, and why not the others. Each pod goes to the fullest node that takes it, by
 the rules by which every other move is made, in the order in which they are named. It counts as moved for what is
-planned afterwards, and is not moved a second time by the same plan. A pod that no node
-takes is evicted without a target, if its plugin asks for that and a rule lets it go.
+planned afterwards, and is not moved a second time by the same plan. A pod that no node takes is evicted without a
+target, if its plugin asks for that and a rule lets it go.
 """
 
 from collections.abc import Sequence

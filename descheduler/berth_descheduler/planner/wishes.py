@@ -40,7 +40,7 @@ def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) ->
     plain = propose(problem.wishing(_IGNORED))
     if not plain[0].steps:
         return plain
-    best, wanted_merit = plain, Merit.of(problem, plain[0])
+    best, wanted_merit = plain, ProposalMerit.of(problem, plain[0])
     in_order = _lowest_rank_first(problem)
     # So many nodes can keep their pods, -1 where even the order of filling costs something; so many cannot.
     spared, too_many = -1, len(in_order) + 1
@@ -49,7 +49,7 @@ def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) ->
         if is_over(deadline) or too_many - spared <= 1:
             break
         proposal, state = propose(problem.wishing(Wishes(spared=frozenset(in_order[:nodes_tried]))))
-        if Merit.of(problem, proposal).is_as_good_as(wanted_merit):
+        if ProposalMerit.of(problem, proposal).is_as_good_as(wanted_merit):
             proposal = _with_reasons_of(plain[0], with_bounds_of(plain[0], proposal, _BOUNDED))
             best, spared = (proposal, state), nodes_tried
         else:
@@ -71,18 +71,18 @@ def _lowest_rank_first(problem: Problem) -> list[NodeIndex]:
 
 
 @dataclass(frozen=True, slots=True)
-class Merit:
+class ProposalMerit:
     """What a proposal brings, whatever its goal is, and what that takes."""
 
     weight: int
-    """What nodes weigh that are freed, less those that are filled."""
+    """The weight of the nodes that are freed, less that of the nodes that are filled."""
 
     empty_nodes: int
     fitted: int
     """Pods that find room."""
 
     lowered: int | Fraction
-    """By how much the unusable part of what is free gets less."""
+    """By how much the fragmented part of what is free shrinks."""
 
     named: int
     """Pods that move because a plugin names them."""
@@ -94,7 +94,7 @@ class Merit:
     """Whether the time limit ended the search."""
 
     @classmethod
-    def of(cls, problem: Problem, proposal: Proposal) -> "Merit":
+    def of(cls, problem: Problem, proposal: Proposal) -> "ProposalMerit":
         steps = (*proposal.steps, *proposal.evictions)
         quality, change = proposal.quality, proposal.fragmentation
         weight = quality.weight if quality is not None else None
@@ -114,10 +114,10 @@ class Merit:
 
     @property
     def brings(self) -> tuple[int | Fraction, ...]:
-        """Return all that is better the more of it there is."""
+        """Return the numbers of which more is better."""
         return self.weight, self.empty_nodes, self.fitted, self.lowered, self.named, self.waits
 
-    def is_as_good_as(self, other: "Merit") -> bool:
+    def is_as_good_as(self, other: "ProposalMerit") -> bool:
         """Return whether nothing of what another proposal brings is lost, for few moves more."""
         further_moves = max(_FEW_MOVES, int(other.moves * _MORE_MOVES))
         return (
@@ -131,7 +131,7 @@ class Merit:
 def with_bounds_of(plain: Proposal, proposal: Proposal, text: str) -> Proposal:
     """Return a proposal with what is proven of all plans; its own bounds hold while some pods stay.
 
-    `text` says of which plans these are, where a reason says that no plan does more.
+    `text` replaces the reasons that say that no plan does more, where that is proven of plans with these pods only.
     """
     plain_quality, quality_found = plain.quality, proposal.quality
     if plain_quality is None or quality_found is None:

@@ -1,7 +1,7 @@
 """Finds names and selectors of a policy that match nothing in the cluster.
 
-None of them is an error: a policy outlives namespaces, nodes, pods and classes. An excluded name that does not
-exist is harmless; where no included name exists, nothing is moved.
+None of them is an error: a policy outlives namespaces, nodes, pods and classes. An excluded name that does not exist is
+harmless; where no included name exists, nothing is moved.
 """
 
 from collections.abc import Collection, Iterator

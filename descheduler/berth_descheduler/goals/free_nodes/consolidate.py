@@ -1,9 +1,9 @@
 """The strategy `Consolidate`, which frees as many nodes as possible.
 
-Within the limits it frees most nodes, or those that cost most where nodes have prices, then with fewest moves, then
-with least disruption. Nodes that are empty already are no targets: filling one would undo what emptying another brings.
-With the extra `optimal` the integer program goes on from where the search ends, if the problem is small enough; where
-nodes have prices it fills empty ones, too, if that empties nodes that cost more together.
+Within the limits it frees the most nodes, or those that cost most where nodes have prices, then with the fewest moves,
+then with the least disruption. Nodes that are empty already are no targets: filling one would undo what emptying
+another brings. With the extra `optimal` the integer program goes on from where the search ends, if the problem is small
+enough; where nodes have prices it fills empty ones, too, if that empties nodes that cost more together.
 """
 
 from collections import defaultdict
@@ -114,7 +114,7 @@ class _ConsolidateRun:
 
         self._fillable = self._find_fillable_nodes()
         self._filling_costs = np.zeros(len(self._fillable), dtype=np.int64)
-        """What each of these costs, in the same unit."""
+        """What filling each of these costs, in the same unit."""
 
         self._candidates = self._read_candidates()
         self._may_leave = np.zeros(self._packing.nodes, dtype=bool)
@@ -134,7 +134,7 @@ class _ConsolidateRun:
         """Whether none of the sets that were found has an order, so that direct moves may do with fewer."""
 
         self._counts_filled = False
-        """Whether what is known of other plans is known of those that fill empty nodes, too."""
+        """Whether the bounds hold for plans that fill empty nodes, too."""
 
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
@@ -183,7 +183,7 @@ class _ConsolidateRun:
         )
 
     def _pack_fully(self, draining: Draining | None, exact: ExactDraining | None) -> Draining | None:
-        """Return the best draining, one of nodes that are nearly full at the end among them where that frees more."""
+        """Return a draining that leaves its targets nearly full where that frees more, else the one given."""
         most = self._most if exact is None else min(self._most, exact.most)
         reached = draining.worth if draining else 0
         is_asked = self._problem.settings.search.exact and self._budget is None and not self._min_savings
@@ -201,7 +201,7 @@ class _ConsolidateRun:
     ) -> tuple[Draining | None, ExactDraining | None]:
         """Return the best draining where cheap empty nodes may be filled, and what is known of such plans.
 
-        The results are those that are known where the integer program is not asked, or does not come to an end.
+        Where the integer program is not asked, or neither finds nor proves anything, the arguments are returned.
         """
         if not len(self._fillable) or not self._problem.settings.search.exact or is_over(self._deadline):
             return draining, exact
@@ -229,7 +229,7 @@ class _ConsolidateRun:
         return draining, solved
 
     def _most_by_filling(self, fillable: Ints, costs: Ints) -> int:
-        """Return the most that nodes can be worth that are freed, less those of some empty ones that are filled."""
+        """Return an upper bound on the worth of the freed nodes less the costs of the empty nodes that are filled."""
         candidates, costs_something = self._candidates, costs > 0
         nodes = np.concatenate([candidates.nodes, fillable[costs_something]])
         worth = np.concatenate([candidates.worth, costs[costs_something]])
@@ -459,7 +459,7 @@ class _ConsolidateRun:
         return np.array(prices, dtype=np.int64) // self._unit
 
     def _find_fillable_nodes(self) -> Ints:
-        """Return the empty nodes that take pods and cost less than the nodes together that may be emptied.
+        """Return the empty nodes that take pods and cost less than all nodes that may be emptied together.
 
         Where all of them cost the same, none is filled, as without prices.
         """
@@ -515,17 +515,17 @@ class _ConsolidateRun:
         )
 
     def _most_nodes(self) -> int:
-        """Return the most nodes that any plan frees; one that fills empty ones may free more than are empty then."""
+        """Return the most nodes that any plan frees; those that it fills are not subtracted."""
         if not self._counts_filled:
             return self._most
         by_number = most_freed_by_number(self._candidates.pod_counts, self._budget)
         return min(most_freed_by_volume(self._packing, self._sources.to_empty, ()), by_number)
 
     def _may_gain_by_filling(self, reached: int) -> bool:
-        """Return whether more might be reached by filling empty nodes, of which nothing is known of any such plan.
+        """Return whether filling empty nodes might reach more, where no bound covers such plans.
 
-        A node without a price costs nothing. Where all nodes that may be emptied cost the same, what is known holds for
-        plans that fill one which costs no less.
+        A node without a price costs nothing. Where all nodes that may be emptied cost the same, the bounds cover plans
+        that fill a node which costs no less.
         """
         if not self._problem.weighs_nodes:
             return False

@@ -112,7 +112,7 @@ class Candidates:
     disruption: Ints  # (candidates,), which of two equally cheap nodes is disturbed less
     empty: Ints  # nodes that are empty already
     worth: Ints  # (candidates,), above 0: 1 where nodes have no weights, or equal ones
-    empty_worth: Ints | None = None  # (empty,), what each costs that is filled; None: only nodes alike are filled
+    empty_worth: Ints | None = None  # (empty,), what filling each costs; None: 1 each, none is filled if worths differ
 
     @property
     def differ(self) -> bool:
@@ -125,7 +125,7 @@ class Candidates:
         return int(self.worth[np.isin(self.nodes, node_array)].sum())
 
     def cost_of_filling(self, targets: Ints) -> int:
-        """Return what the empty nodes cost together among which targets are."""
+        """Return what filling those of the targets costs that are empty nodes."""
         return 0 if self.empty_worth is None else int(self.empty_worth[np.isin(self.empty, targets)].sum())
 
 

@@ -225,11 +225,11 @@ class _DrainingSolve(IncrementalSolve):
         self._candidates = candidates
         self._masks = may_take, may_leave
         self._counts_filled = candidates.empty_worth is not None
-        """What an empty node costs that is filled counts, so that a plan may do that."""
+        """Whether a plan may fill empty nodes, because what they cost is subtracted from its worth."""
 
         self._is_closed = self._is_never_filled
-        """Empty nodes take no pods. Where nodes are alike, it is asked so once an answer fills one, and proves nothing
-        then."""
+        """Whether empty nodes take no pods. Where nodes are alike, that is so once an answer has filled one; what is
+        answered from then on proves nothing."""
         self._rounds, self._asked = _MOST_ROUNDS, 0
         self._budget = limits.budget
         self.most_beside_empty: int | None = None
@@ -248,7 +248,7 @@ class _DrainingSolve(IncrementalSolve):
 
     @property
     def _worth_of_empty(self) -> int:
-        """Return what counts as freed from the beginning, as long as it stays empty."""
+        """Return the worth of the nodes that are empty already: they count as freed while they stay empty."""
         candidates = self._candidates
         if self._is_closed:
             return 0
@@ -299,7 +299,7 @@ class _DrainingSolve(IncrementalSolve):
         self._keep(replace(solution, bound=0))
 
     def _worth_with_empty(self, freed: Sequence[int]) -> int:
-        """Return what nodes are worth together that are empty at the end, those that are empty already among them."""
+        """Return the worth of all nodes that are empty at the end, including those that are empty already."""
         candidates = self._candidates
         if candidates.empty_worth is None:
             return len(freed)

@@ -1,8 +1,9 @@
-"""Packs alike nodes nearly full: a set cover by all fillings of a node that waste no more than can be wasted.
+"""Packs alike nodes nearly full, by the cutting-stock program over whole fillings of a node.
 
 Where pods are large beside their nodes and hardly anything may be left free, a search that places one pod after the
-other ends a node short, and the program over counts learns nothing from its relaxation. But few fillings come so near
-to full that all can be listed, and a program with one column for each (Gilmore and Gomory 1961) is solved in seconds.
+other ends a node short, and the program over counts learns nothing from its relaxation. But so few fillings are nearly
+full that all of them can be listed, and the program with one column for each is solved in seconds (Gilmore and Gomory,
+"A Linear Programming Approach to the Cutting-Stock Problem", 1961).
 """
 
 from bisect import bisect_left
@@ -51,7 +52,7 @@ def pack_fully(packing: PackingModel, candidates: Candidates, freed: int, deadli
 
 
 def _list_fillings(packing: PackingModel, counts: Counter[int], limit: Ints, kept: int) -> list[Filling] | None:
-    """Return every filling of a node that wastes no more than all kept nodes together may; None if there are many."""
+    """Return every filling of a node that wastes no more than all kept nodes may together; None if too many."""
     column = packing.binding
     demand = sum(int(packing.need[kind, column]) * count for kind, count in counts.items())
     slack = kept * int(limit[column]) - demand
@@ -86,11 +87,11 @@ def _list_fillings(packing: PackingModel, counts: Counter[int], limit: Ints, kep
 
 
 def _choose(fillings: Sequence[Filling], counts: Counter[int], kept: int, deadline: Deadline) -> list[Filling] | None:
-    """Return the fillings of the kept nodes that have every pod once; None if none are found."""
+    """Return fillings, one for each kept node, that have every pod once; None if none are found."""
     amounts = [Counter(filling) for filling in fillings]
-    most = [min((counts[kind] // count for kind, count in amount.items()), default=kept) for amount in amounts]
+    most_times = [min((counts[kind] // count for kind, count in amount.items()), default=kept) for amount in amounts]
     program = LinearProgram()
-    columns = program.add_columns(np.array(most, dtype=np.int64), whole=True)
+    columns = program.add_columns(np.array(most_times, dtype=np.int64), whole=True)
     of_kind: dict[int, list[tuple[int, int]]] = {kind: [] for kind in counts}
     for column, amount in zip(columns.tolist(), amounts, strict=True):
         for kind, count in amount.items():
@@ -107,11 +108,11 @@ def _choose(fillings: Sequence[Filling], counts: Counter[int], kept: int, deadli
     times = np.rint(result.values).astype(np.int64).tolist()
     chosen = [filling for filling, number in zip(fillings, times, strict=True) for _ in range(number)]
     has_all = len(chosen) == kept and Counter(kind for filling in chosen for kind in filling) == counts
-    return chosen if has_all else None  # the solver has a tolerance
+    return chosen if has_all else None  # the solver takes values within its tolerance for whole
 
 
 def _draining(packing: PackingModel, candidates: Candidates, chosen: Sequence[Filling]) -> Draining:
-    """Return the draining that gives each filling to the node that has most of it already."""
+    """Return the draining that gives each filling to a node, greedily to the one that has most of it already."""
     there = {
         int(node): Counter(packing.pod_kind[[*candidates.pods_of[NodeIndex(int(node))]]].tolist())
         for node in candidates.nodes
