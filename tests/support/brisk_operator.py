@@ -11,13 +11,14 @@ from functools import partial
 from berth_operator import cli
 from berth_operator.capabilities.queues import act as queues
 from berth_operator.capabilities.zones import act as zones
+from berth_operator.capabilities.zones import preemptable_pods
 from berth_operator.runtime import capability
 from berth_operator.settings import HandoverSettings
 
 INTERVALS = (
     (capability, "_LIST_SECONDS"),
     (queues, "_KUEUE_SECONDS"),
-    (zones, "_LET_IN_SECONDS"),
+    (preemptable_pods, "_LET_IN_SECONDS"),
     (zones, "_COUNT_SECONDS"),
 )
 

@@ -455,7 +455,7 @@ WITHIN: Final = frozenset(
         "berth_kube.taints._change_known",
         "berth_kube.taints._change_taints",
         "berth_operator.reservation.act.context.write_status",
-        "berth_operator.capabilities.zones.fences._tell",
+        "berth_operator.capabilities.zones.fences._annotate",
     }
 )
 """Send the patches of others in this table, those of objects of our own, or those of a demo on its own cluster."""

@@ -132,10 +132,10 @@ def _annotations(given: tuple[str, ...]) -> dict[str, str]:
 
 LEASE_PATIENCE_SECONDS: Final = 5
 _TIMEOUTS: Final = {
-    "reserve": "Give a move up if its place is not held and proven by then.",
-    "evict": "Give a move up if a disruption budget or a webhook refuses the eviction for so long.",
-    "land": "Give a move up if no replacement has taken its place so long after the pod ended.",
-    "end": "Give a pod up that has not ended so long after its grace period; a run waits so long for the last ones.",
+    "reserve": "How long to wait until a move's place is held and proven, before the move is given up.",
+    "evict": "How long to retry an eviction that a disruption budget or webhook refuses, before the move is given up.",
+    "land": "How long to wait for a replacement after the pod has ended, before the move is given up.",
+    "end": "How long to wait for a pod to end after its grace period, before the move is given up or the run ends.",
 }
 READY_TIMEOUT: Final = "ready_timeout"
 

@@ -27,8 +27,8 @@ _MOST_NAMED: Final = 3
 def propose_few_second_moves(problem: Problem, propose: Propose, deadline: Deadline) -> tuple[Proposal, State]:
     """Return a proposal in which pods that were moved before stay, or one that says what moving them again brings.
 
-    Pods that a plugin names may move again. If the time limit ends before that is known, the proposal says so. The state
-    is the one after its steps.
+    Pods that a plugin names may move again. If the time limit ends before that is known, the proposal says so. The
+    state is the one after its steps.
     """
     proposal, state = propose(problem)
     moved_pods = _pods_moved_before(problem)
