@@ -108,8 +108,8 @@ class _Collection(Generic[T]):
     def read_all(self) -> Listing[T]:
         return read_all(self.list_call, self.read_page, self.item_type)
 
-    def read_loosely(self) -> LooseListing[T]:
-        return read_loosely(self.list_call, self.read_page, self.item_type)
+    def read_loosely(self, is_wanted: Callable[[], bool]) -> LooseListing[T] | None:
+        return read_loosely(self.list_call, self.read_page, self.item_type, is_wanted)
 
     def read_version(self) -> str:
         """Return the collection's newest resourceVersion, at the cost of a page of one object."""

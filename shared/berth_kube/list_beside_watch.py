@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Generic
 
-from berth_kube.listing import LooseListing, ObjectKey, T, version_number
+from berth_kube.listing import LooseListing, ObjectKey, ObjectVersion, T, version_number
 from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 
 _NEVER: Final = -1
@@ -19,7 +19,8 @@ _NEVER: Final = -1
 class ListBesideWatch(Generic[T]):
     """Passes on a list and then the changes that it does not have; thread-safe.
 
-    Only the last change of an object waits, so that the number of objects bounds the memory for changes.
+    Only the last change of an object waits, so that the number of objects bounds the memory for changes. An object that
+    is created again under its name is another one: the end of the first waits as well.
     """
 
     def __init__(self, emit: Callable[[WatchItem[T]], object], *, restored: bool = False) -> None:
@@ -28,7 +29,9 @@ class ListBesideWatch(Generic[T]):
 
         self._emit = emit
         self._lock = threading.Lock()
-        self._waiting: dict[ObjectKey, tuple[int, Changed[T] | Removed[T]]] = {}
+        self._waiting: dict[tuple[ObjectKey, str], tuple[int, Changed[T] | Removed[T]]] = {}
+        """By name and uid."""
+
         self._is_closed = False
         self._list_version = _NEVER
         self._newer_versions: dict[ObjectKey, int] = {}
@@ -37,14 +40,14 @@ class ListBesideWatch(Generic[T]):
     def is_listed(self) -> bool:
         return self._list_version != _NEVER
 
-    def put_change(self, key: ObjectKey, version: int, item: Changed[T] | Removed[T]) -> None:
+    def put_change(self, changed: ObjectVersion, item: Changed[T] | Removed[T]) -> None:
         """Pass on a change, or keep it until the list is there."""
         with self._lock:
             if self.is_listed:
-                self._pass_on(key, version, item)
+                self._pass_on(changed.key, changed.version, item)
             else:
-                self._waiting.pop(key, None)  # they are passed on in the order of their versions
-                self._waiting[key] = version, item
+                self._waiting.pop(changed[:2], None)  # they are passed on in the order of their versions
+                self._waiting[changed[:2]] = changed.version, item
 
     def put_bookmark(self, bookmark: Bookmark) -> None:
         """Pass on a bookmark; drop it before the list is there, since it promises what the caller has yet to get."""
@@ -73,7 +76,7 @@ class ListBesideWatch(Generic[T]):
             self._list_version = version_number(listing.resource_version)
             self._newer_versions = dict(loose.newer_versions)
             waiting, self._waiting = self._waiting, {}
-            for key, (version, item) in waiting.items():
+            for (key, _), (version, item) in waiting.items():
                 self._pass_on(key, version, item)
 
     def close(self) -> None:

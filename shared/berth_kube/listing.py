@@ -255,6 +255,7 @@ class ObjectKey(NamedTuple):
 class _ObjectHead(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
     name: str = ""
+    uid: str = ""
     resource_version: str = ""
 
 
@@ -262,13 +263,24 @@ class _Headed(msgspec.Struct, frozen=True):
     metadata: _ObjectHead = _ObjectHead()
 
 
-def key_and_version_of(call: Call, raw_object: msgspec.Raw) -> tuple[ObjectKey, int]:
-    """Return which object it is, and its resourceVersion as a number, 0 if that cannot be read."""
+class ObjectVersion(NamedTuple):
+    """Names one version of an object of one kind."""
+
+    key: ObjectKey
+    uid: str
+    """Tells it from an earlier object of the same name."""
+    version: int
+    """The resourceVersion as a number, 0 if it cannot be read."""
+
+
+def object_version_of(call: Call, raw_object: msgspec.Raw) -> ObjectVersion:
+    """Return which version of which object it is."""
     try:
         metadata = decode(call, raw_object, _Headed).metadata
     except UnexpectedObjectError:
-        return ObjectKey("", ""), 0
-    return ObjectKey(metadata.namespace, metadata.name), version_number(metadata.resource_version)
+        return ObjectVersion(ObjectKey("", ""), "", 0)
+    key = ObjectKey(metadata.namespace, metadata.name)
+    return ObjectVersion(key, metadata.uid, version_number(metadata.resource_version))
 
 
 def decode_error_status(call: Call, raw_object: msgspec.Raw) -> Status:
@@ -336,9 +348,14 @@ class LooseListing(Generic[T]):
 
 
 def read_loosely(
-    call: Call, read_page: PageReader, item_type: type[T], *, page_size: int = PAGE_SIZE
-) -> LooseListing[T]:
-    """Return the whole collection, however long that takes.
+    call: Call,
+    read_page: PageReader,
+    item_type: type[T],
+    is_wanted: Callable[[], bool] = lambda: True,
+    *,
+    page_size: int = PAGE_SIZE,
+) -> LooseListing[T] | None:
+    """Return the whole collection, however long that takes; None once it is not wanted any more.
 
     Once a token has expired the rest is read as it is by then, in pages: the API server cuts off an answer that takes
     longer than its `--request-timeout`, so one piece would never arrive.
@@ -354,7 +371,7 @@ def read_loosely(
         is_newer = bool(first_version) and page.metadata.resource_version != first_version
         return page, _versions_above(call, raw, version_number(first_version)) if is_newer else {}
 
-    while True:
+    while is_wanted():
         try:
             page, newer_of_page = read_page(page_size, token, read)
         except GoneError as error:
@@ -368,9 +385,10 @@ def read_loosely(
         token = page.metadata.continue_token
         if not token:
             return LooseListing(Listing(tuple(items), first_version, began), newer)
+    return None
 
 
 def _versions_above(call: Call, body: bytes, version: int) -> dict[ObjectKey, int]:
     """Return the versions of a page's objects that are higher than one."""
-    versions = dict(key_and_version_of(call, raw) for raw in _split(body).items)
-    return {key: own_version for key, own_version in versions.items() if own_version > version}
+    versions = (object_version_of(call, raw) for raw in _split(body).items)
+    return {own.key: own.version for own in versions if own.version > version}

@@ -17,7 +17,7 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import GoneError
 from berth_kube.informer import Informer, stop_informers
 from berth_kube.list_beside_watch import ListBesideWatch
-from berth_kube.listing import AS_DICT, Listing, LooseListing, ObjectKey, T, version_number
+from berth_kube.listing import AS_DICT, Listing, LooseListing, ObjectKey, ObjectVersion, T, version_number
 from berth_kube.resources import NODES, PODS, RESERVATIONS, Resource
 from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_kube.watching import PROMPT_WATCH, WatchSettings
@@ -163,7 +163,8 @@ class _WatchedKind(Generic[T]):
         def apply_beside(event: WatchItem[T]) -> None:
             match event:
                 case Changed(item) | Removed(item):
-                    beside.put_change(_key_of(item), version_number(_version_of(item)), event)
+                    version = ObjectVersion(_key_of(item), "", version_number(_version_of(item)))
+                    beside.put_change(version, event)  # by name only, as what is kept here
                 case Listed():
                     if not beside.put_later_list(event):
                         self._give_up()  # the list that is read is older

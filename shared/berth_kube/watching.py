@@ -28,7 +28,7 @@ from berth_kube.listing import (
     decode_error_status,
     decode_event,
     decode_item,
-    key_and_version_of,
+    object_version_of,
     resource_version_of,
     version_number,
 )
@@ -90,8 +90,8 @@ class WatchSource(Protocol[T]):
     def read_all(self) -> Listing[T]:
         """Return all objects; raises a KubeError."""
 
-    def read_loosely(self) -> LooseListing[T]:
-        """Return all objects, however long that takes; raises a KubeError."""
+    def read_loosely(self, is_wanted: Callable[[], bool]) -> LooseListing[T] | None:
+        """Return all objects, however long that takes, None once they are not wanted; raises a KubeError."""
 
     def read_version(self) -> str:
         """Return the last resourceVersion; raises a KubeError."""
@@ -251,14 +251,19 @@ class _Feed(Generic[T]):
         """List, again after a failure: the watch keeps what changes meanwhile."""
         failures = 0
         try:
-            while not (self._abandoned.is_set() or beside.is_listed or beside.is_closed):
+            while self._is_wanted(beside):
                 try:
-                    beside.put_list(self._source.read_loosely())
+                    loose = self._source.read_loosely(lambda: self._is_wanted(beside))
+                    if loose is not None:
+                        beside.put_list(loose)
                 except KubeError as error:
                     failures += 1
                     self._wait_after(error, failures)
         except BaseException as error:  # noqa: BLE001 - the thread's boundary: the caller's thread raises it
             self._emit(error)
+
+    def _is_wanted(self, beside: ListBesideWatch[T]) -> bool:
+        return not (self._abandoned.is_set() or beside.is_listed or beside.is_closed)
 
     def _follow_stream(self) -> None:
         """Follow one connection until the server ends it; raises a KubeError after any other end."""
@@ -302,7 +307,7 @@ class _Feed(Generic[T]):
         if self._beside is None:
             self._emit(change)
         else:
-            self._beside.put_change(*key_and_version_of(self._source.call, raw_object), change)
+            self._beside.put_change(object_version_of(self._source.call, raw_object), change)
 
     def _emit(self, item: WatchItem[T] | BaseException) -> None:
         """Put an item into the queue unless abandoned; wait while the caller is behind."""

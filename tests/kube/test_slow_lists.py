@@ -11,7 +11,7 @@ import pytest
 from berth_core.objects import Pod
 from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed, WatchedLists, WatchItem
 from berth_kube.list_beside_watch import ListBesideWatch
-from berth_kube.listing import Listing, LooseListing, ObjectKey
+from berth_kube.listing import Listing, LooseListing, ObjectKey, ObjectVersion
 from berth_kube.resources import PODS
 from scripted_server import Answer, Reset, ScriptedServer, Stream, answer, event, page, refusal
 from waiting import eventually
@@ -180,6 +180,48 @@ def test_a_list_whose_pages_expire_goes_on_with_the_rest_as_it_is_by_then(
     assert server.requests("GET", PATH)[-1].query["continue"] == "the rest"
 
 
+def test_the_end_of_an_object_is_not_lost_where_its_name_is_given_again(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    """As of a StatefulSet's pod: the list has the first, and its end comes before the second does."""
+    read = threading.Event()
+    second = pod("a", 33)
+    second["metadata"]["uid"] = "uid-second"
+    changes = Then((event("DELETED", pod("a", 32)), event("ADDED", second)), threading.Event(), ())
+    slow = Once(read, page(pod("a", 5), resource_version="30"))
+    server.on("GET", PATH, page(resource_version="10"), page(resource_version="20"), slow)
+    server.on("WATCH", PATH, TOO_OLD, changes)
+    with watched(client) as picture:
+        assert changes.sent.wait(SECONDS)
+        read.set()
+        eventually("the second is there", lambda: picture.pods == {"a": "33"}, seconds=SECONDS)
+        assert picture.steps[1:] == ["listed a", "without a", "a 33"]
+
+
+def test_a_name_that_is_given_again_before_its_page_is_read_keeps_its_object(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    later = threading.Event()
+    second = pod("b", 33)
+    second["metadata"]["uid"] = "uid-second"
+    late = (event("DELETED", pod("b", 32)), event("ADDED", second), event("MODIFIED", pod("a", 41)))
+    server.on(
+        "GET",
+        PATH,
+        page(resource_version="10"),
+        page(resource_version="20"),
+        page(pod("a", 5), resource_version="30", continue_token="next"),
+        expired("the rest"),
+        page(second, resource_version="40"),
+    )
+    server.on("WATCH", PATH, TOO_OLD, Then((), later, late))
+    with watched(client) as picture:
+        eventually("the list is there", lambda: picture.pods == {"a": "5", "b": "33"}, seconds=SECONDS)
+        later.set()
+        eventually("the last change is there", lambda: picture.pods["a"] == "41", seconds=SECONDS)
+        assert picture.steps[1:] == ["listed a b", "a 41"]
+
+
 def test_a_slow_list_is_read_again_after_a_fault_while_its_watch_goes_on(
     client: KubeClient, server: ScriptedServer
 ) -> None:
@@ -193,7 +235,7 @@ def test_a_slow_list_is_read_again_after_a_fault_while_its_watch_goes_on(
 
 def test_a_watch_that_expires_beside_its_list_begins_anew(client: KubeClient, server: ScriptedServer) -> None:
     never = threading.Event()
-    late = Once(never, page(pod("of-the-first", 25), resource_version="28"))
+    late = Once(never, page(pod("of-the-first", 25), resource_version="28", continue_token="next"))
     server.on(
         "GET",
         PATH,
@@ -213,6 +255,7 @@ def test_a_watch_that_expires_beside_its_list_begins_anew(client: KubeClient, se
         never.set()
         eventually("its thread has ended", lambda: not _readers(), seconds=SECONDS)
         assert picture.pods == {"a": "41"}, "the first list is dropped"
+        assert len(server.requests("GET", PATH)) == 5, "and no further page of it is read"
 
 
 def test_that_versions_went_back_is_said_though_the_first_list_since_is_dropped(
@@ -256,7 +299,7 @@ def test_a_bookmark_comes_after_the_changes_that_waited_for_the_list() -> None:
     beside.put_bookmark(Bookmark("30"))
     changes = [Changed("a", added=False), Changed("b", added=False)]
     for number, change in enumerate(changes):
-        beside.put_change(ObjectKey("", change.item), 31 + number, change)
+        beside.put_change(ObjectVersion(ObjectKey("", change.item), "", 31 + number), change)
 
     beside.put_list(LooseListing(Listing((), "20"), {}))
     watch.join(SECONDS)
