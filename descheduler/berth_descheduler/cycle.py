@@ -258,11 +258,11 @@ class Cycle:
         why_no_operator = why_absent(self._client, clock, OPERATOR, namespace=namespace, is_stopped=stop.is_set)
         return f"Not begun, and nothing was moved: {why_no_operator}." if why_no_operator else ""
 
-    def _confirm(self, found: Plan, *, asks: bool) -> Verdict | None:
+    def _confirm(self, proposed_plan: Plan, *, asks: bool) -> Verdict | None:
         """Return why a plan is not published, None if it is, after the question if the run has one."""
-        if found.does_nothing:
+        if proposed_plan.does_nothing:
             return Verdict.NOTHING_TO_MOVE
-        if not asks or self._context.confirm is None or self._context.confirm(found):
+        if not asks or self._context.confirm is None or self._context.confirm(proposed_plan):
             return None
         return Verdict.STOPPED if self._context.stop.is_set() else Verdict.DECLINED
 
@@ -471,10 +471,10 @@ class Cycle:
         plugins = (planner or self._planner).plugins
         return self._picture.snapshot(plugins.reads)
 
-    def _publish(self, found: Plan, request: MigrationPlan | None) -> MigrationPlan:
+    def _publish(self, proposed_plan: Plan, request: MigrationPlan | None) -> MigrationPlan:
         """Publish the plan; raises `PlanDeletedError` where the requested plan is gone."""
         try:
-            published_plan = publish_plan(self._client, self._context.clock, self._settings, found, request)
+            published_plan = publish_plan(self._client, self._context.clock, self._settings, proposed_plan, request)
         except NotFoundError as error:
             raise PlanDeletedError("the requested plan was deleted before it was made") from error
         self.published = published_plan.metadata.name
@@ -612,13 +612,13 @@ def limit_moves(planner: PlannerSettings) -> PlannerSettings:
     return planner.within(max_moves)
 
 
-def _forecast(found: Plan) -> Forecast:
+def _forecast(proposed_plan: Plan) -> Forecast:
     return Forecast(
-        predicted=found.predicted,
-        objective=found.objective,
-        refused=len(found.refused),
-        summary=summarise_plan(found),
-        upper_bound=found.quality.upper_bound if found.quality else None,
-        proven_optimal=found.quality.proven_optimal if found.quality else None,
-        room=tuple(RoomForecast(room.name, room.wanted, room.fitted) for room in found.room),
+        predicted=proposed_plan.predicted,
+        objective=proposed_plan.objective,
+        refused=len(proposed_plan.refused),
+        summary=summarise_plan(proposed_plan),
+        upper_bound=proposed_plan.quality.upper_bound if proposed_plan.quality else None,
+        proven_optimal=proposed_plan.quality.proven_optimal if proposed_plan.quality else None,
+        room=tuple(RoomForecast(room.name, room.wanted, room.fitted) for room in proposed_plan.room),
     )

@@ -25,13 +25,7 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
 from berth_descheduler.picture import Picture
-from berth_descheduler.planner import (
-    CapacityReport,
-    CapacityShape,
-    Fragmentation,
-    Plan,
-    report_capacity,
-)
+from berth_descheduler.planner import CapacityReport, CapacityShape, Fragmentation, Plan, report_capacity
 from berth_descheduler.registry import EVERY_CAPABILITY
 
 CYCLES: Final = "berth_cycles_total"
@@ -124,13 +118,13 @@ class CapacityMetrics:
         for show in self._show_snapshots:
             show(snapshot)
 
-    def show_nodes(self, found: Fragmentation) -> None:
+    def show_nodes(self, fragmentation: Fragmentation) -> None:
         """Show how pods are spread over the nodes, without shapes."""
-        self._nodes.set(len(found.nodes))
-        self._empty.set(len(found.empty_nodes))
-        for resource in found.resources:
-            self._ratio.labels(resource=resource).set(float(found.utilisation(resource)))
-            self._largest.labels(resource=resource).set(max(0, found.largest_free(resource)))
+        self._nodes.set(len(fragmentation.nodes))
+        self._empty.set(len(fragmentation.empty_nodes))
+        for resource in fragmentation.resources:
+            self._ratio.labels(resource=resource).set(float(fragmentation.utilisation(resource)))
+            self._largest.labels(resource=resource).set(max(0, fragmentation.largest_free(resource)))
 
 
 class CycleMetrics(SilentObserver):
@@ -198,17 +192,17 @@ class CycleMetrics(SilentObserver):
         self._failures.inc()
         self._open.set(0)
 
-    def _count_plan(self, one: PlanOutcome) -> None:
-        self.nodes_freed(one.freed_nodes)
-        self._plans.labels(phase=one.phase.value).observe(one.seconds)
-        landed_pods, strayed_pods = one.landed_on_target, sum(map(_went_astray, one.statuses))
+    def _count_plan(self, plan_outcome: PlanOutcome) -> None:
+        self.nodes_freed(plan_outcome.freed_nodes)
+        self._plans.labels(phase=plan_outcome.phase.value).observe(plan_outcome.seconds)
+        landed_pods, strayed_pods = plan_outcome.landed_on_target, sum(map(_went_astray, plan_outcome.statuses))
         if landed_pods + strayed_pods:
             self._landed.set(landed_pods / (landed_pods + strayed_pods))
-        self._ping_pong.inc(one.ping_pong)
-        for status in one.statuses:
+        self._ping_pong.inc(plan_outcome.ping_pong)
+        for status in plan_outcome.statuses:
             method = status.method or MoveMethod.EVICT
             self._moves.labels(method=method.value, state=status.state.value, reason=status.reason).inc()
-        for room in one.rooms:
+        for room in plan_outcome.rooms:
             self._rooms.labels(state=room.state.value, reason=room.reason).inc()
 
 

@@ -44,10 +44,10 @@ def test_a_list_whose_events_are_gone_by_its_end_converges(own_plane: Sandbox, m
                         seen.clear()
                         seen.update(map(name_and_value, items))
                         lists.append(len(items))
-                    case Changed(one):
-                        seen.update([name_and_value(one)])
-                    case Removed(one):
-                        seen.pop(one["metadata"]["name"], None)
+                    case Changed(config_map):
+                        seen.update([name_and_value(config_map)])
+                    case Removed(config_map):
+                        seen.pop(config_map["metadata"]["name"], None)
 
         reader = threading.Thread(target=read)
         reader.start()

@@ -80,7 +80,7 @@ class Picture:
         match item:
             case Listed(items=items):
                 self.lists.append(item)
-                self.pods = {one.metadata.name: one.metadata.resource_version for one in items}
+                self.pods = {listed.metadata.name: listed.metadata.resource_version for listed in items}
                 self.steps.append("listed " + " ".join(self.pods))
             case Changed(item=Pod(metadata=metadata)):
                 self.pods[metadata.name] = metadata.resource_version
@@ -324,7 +324,7 @@ def test_a_quick_list_that_expires_later_is_not_read_beside_a_watch(client: Kube
 
 
 def names(lists: WatchedLists) -> Mapping[str, str]:
-    return {one.metadata.name: one.metadata.resource_version for one in lists.list(PODS, type=Pod).items}
+    return {listed.metadata.name: listed.metadata.resource_version for listed in lists.list(PODS, type=Pod).items}
 
 
 def test_a_kind_whose_list_is_slow_is_watched_before_it_is_listed_again(

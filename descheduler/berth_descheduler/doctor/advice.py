@@ -240,4 +240,4 @@ _BY_INVARIANT: Final = {
 ADVICE: Final[Mapping[Invariant, Advice]] = {
     invariant: _BY_INVARIANT[invariant] for invariant in Invariant if invariant in _BY_INVARIANT
 }
-"""In the order in which they are told: what is the cause of others comes first."""
+"""In the order in which findings are shown: what is the cause of others comes first."""

@@ -154,7 +154,7 @@ def _in_words(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
-# --- what people are told -------------------------------------------------------------------------------------------
+# --- advice ---------------------------------------------------------------------------------------------------------
 
 _ZONES: Final = Access("list", REVOCABLE_ZONES)
 

@@ -205,8 +205,6 @@ def why_not_evicted(
         return f"the lent node {pod.spec.node_name} is not closed any more"
     if not may_lose_its_place(pod, preemptable_groups_in(neighbours)):
         return "it does not say that it is preemptable"
-    members, group = (
-        jobs_on_lent_nodes(neighbours).get(job_of(pod), [pod]),
-        groups_by_key(neighbours).get(group_key(pod)),
-    )
+    members = jobs_on_lent_nodes(neighbours).get(job_of(pod), [pod])
+    group = groups_by_key(neighbours).get(group_key(pod))
     return "" if JobOnLentNodes(members, group, closed, now).spare() > 0 else "its job spares no pod now"

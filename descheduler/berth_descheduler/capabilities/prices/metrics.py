@@ -1,4 +1,4 @@
-"""The metrics of what nodes cost that plans free."""
+"""Metrics of what the nodes cost that plans free."""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class PriceMetrics(PlanMetrics):
         """What the nodes of the last plan cost."""
 
         self._saved_share = 1.0
-        """The part of what its freed nodes cost that the nodes which it fills leave."""
+        """Which part of its freed nodes' price is left after that of the empty nodes that it fills."""
 
     def planned(self, plan: Plan) -> None:
         self._price = plan.weights

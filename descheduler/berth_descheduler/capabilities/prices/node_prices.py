@@ -41,17 +41,17 @@ class NodePrices(Rule):
     """A node's annotation that says its own price."""
 
     label: str = ""
-    """A node's label that does."""
+    """A node's label that says its own price."""
 
     instance_types: Mapping[str, int] = field(default_factory=dict)
-    """By the label `node.kubernetes.io/instance-type`, or by it and how the node is bought (`m5.large/spot`), in
-    millionths."""
+    """Prices in millionths by the label `node.kubernetes.io/instance-type`, or by it and how the node is bought
+    (`m5.large/spot`)."""
 
     config_map: bool = False
     """Whether the ConfigMap `berth-node-prices` in Berth's own namespace has further instance types."""
 
     default: int | None = None
-    """Of nodes of which nothing else says it, in millionths."""
+    """The price of a node of which nothing else says it, in millionths."""
 
     price_map: PriceMap | None = None
     """What the ConfigMap of a cluster has; None: no cluster was looked at, or the ConfigMap is not asked for."""

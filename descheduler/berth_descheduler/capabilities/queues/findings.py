@@ -25,7 +25,7 @@ def find_queue_troubles(state: ClusterState) -> Iterator[Violation]:
                 yield Violation(invariant, f"queue {queue.metadata.name}", f"{condition.reason}: {condition.message}")
 
 
-# --- what people are told -------------------------------------------------------------------------------------------
+# --- advice ---------------------------------------------------------------------------------------------------------
 
 _QUEUES: Final = Access("list", QUEUES)
 

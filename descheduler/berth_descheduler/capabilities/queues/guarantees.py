@@ -46,7 +46,7 @@ _JOB_QUEUE: Final = "volcano.sh/queue-name"
 """Annotation and label on a pod of a Volcano Job: its queue."""
 
 _NAMED: Final = 5
-_MOST: Final = 8
+_MOST_SHAPES: Final = 8
 """The most shapes of a queue; those of waiting pods come first, then the most frequent."""
 
 
@@ -89,7 +89,7 @@ class QueueMembers:
 
     def namespaces_of(self, queue: Queue) -> tuple[str, ...]:
         """Return the namespaces of a queue of Berth in order."""
-        return tuple(sorted(name for name, has in self._of_namespace.items() if has == queue.name))
+        return tuple(sorted(name for name, own_queue in self._of_namespace.items() if own_queue == queue.name))
 
     def is_held(self, pod: Pod, queue: QueueKey) -> bool:
         """Return whether a pod is for a slot that Berth's queue holds, or is to, and no pod is about to take."""
@@ -268,7 +268,7 @@ class _Use:
         def rank(key: _Key) -> tuple[bool, bool, int, tuple[str, bytes]]:
             return key not in self.waiting, key not in self.lacking, -self._number(key), _name_of(key)
 
-        return sorted(self.ties, key=rank)[:_MOST]
+        return sorted(self.ties, key=rank)[:_MOST_SHAPES]
 
     def describe(self, key: _Key) -> str:
         waiting = len(self.waiting.get(key, ())) + self.lacking[key]
@@ -410,11 +410,11 @@ def _add(
 
 
 def _measure(
-    cluster: Cluster, free: Sequence[Sequence[int]], closed: Sequence[bool], found: QueueCapacity, use: _Use
+    cluster: Cluster, free: Sequence[Sequence[int]], closed: Sequence[bool], capacity: QueueCapacity, use: _Use
 ) -> QueueCapacity:
     """Return what the pods of a queue could use of its guarantee."""
     keys = use.ordered()
-    wanted = _wanted(found.queue, found.left, keys, use)
+    wanted = _wanted(capacity.queue, capacity.left, keys, use)
     rows = [list(row) for row in free]
     for node, amounts in use.promised:
         _give_back(cluster, rows[node], amounts)
@@ -433,7 +433,7 @@ def _measure(
         )
         for key in keys
     )
-    return replace(found, shapes=tuple(shapes))
+    return replace(capacity, shapes=tuple(shapes))
 
 
 def _wanted(queue: Queue, left: ResourceAmounts, keys: Sequence[_Key], use: _Use) -> Mapping[_Key, int]:

@@ -94,7 +94,7 @@ def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation
             yield Violation(Invariant.STARVES_FOR_GOOD, f"pod {waiting[uid].key}", event.get("message") or "")
 
 
-# --- what people are told -------------------------------------------------------------------------------------------
+# --- advice ---------------------------------------------------------------------------------------------------------
 
 _POLICIES: Final = Access("list", DESCHEDULER_POLICIES)
 

@@ -86,6 +86,8 @@ class JobNodeChooser:
         self._coming = [self._left(node, self._ends) for node in self._nodes]
         """The same with only what is free by itself: pods that never end count as staying."""
         self._ranks: dict[tuple[ClassIndex, NodeIndex], Rank] = {}
+        self._passing: dict[ClassIndex, list[NodeIndex]] = {}
+        """Per class that was asked for: the nodes that lasting rules allow."""
 
     def choose(self, job: PendingJob) -> tuple[RoomSlot, ...] | Refusal:
         """Return a place for every missing pod of a job, or why there is none for all of them."""
@@ -152,12 +154,12 @@ class JobNodeChooser:
         self,
         pod: PodIndex,
         rank: Callable[[ClassIndex, NodeIndex], Rank],
-        mine: set[NodeIndex],
-        of_namespace: set[str],
+        chosen_nodes: set[NodeIndex],
+        fenced_for_namespace: set[str],
     ) -> NodeIndex | None:
         class_index = self._cluster.pods[pod].class_index
-        chosen_names = set(map(self._cluster.node_name, mine))
-        by_all, by_own = self._fenced | chosen_names, of_namespace | chosen_names
+        chosen_names = set(map(self._cluster.node_name, chosen_nodes))
+        by_all, by_own = self._fenced | chosen_names, fenced_for_namespace | chosen_names
         is_full, is_own_full = len(by_all) >= self._limit, len(by_own) >= self._namespace_limit
         open_nodes = (
             node
@@ -176,11 +178,6 @@ class JobNodeChooser:
                 node for node in self._nodes if node not in self._closed and node_fit.refusal(class_index, node) is None
             ]
         return self._passing[class_index]
-
-    @cached_property
-    def _passing(self) -> dict[ClassIndex, list[NodeIndex]]:
-        """Return the nodes that lasting rules allow, filled by class."""
-        return {}
 
     def _holds(self, row: Sequence[int], class_index: ClassIndex) -> bool:
         needs = self._cluster.requests[class_index]

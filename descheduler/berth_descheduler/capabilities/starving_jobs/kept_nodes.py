@@ -68,7 +68,8 @@ class KeptNodesSweep:
         """The plans of the plugin at the last look, with their phases: one may have made a Reservation since."""
         self._passes: dict[str, int] = {}
         """By uid of a Reservation: how many passes in a row found it of no use."""
-        self._told: frozenset[tuple[str, str]] = frozenset()
+        self._recorded: frozenset[tuple[str, str]] = frozenset()
+        """The uids of waiting pods with the nodes of which an event says that they are kept."""
 
     def work_until(self, over: Callable[[], bool]) -> None:
         """Work until `over`; retries whatever fails."""
@@ -105,12 +106,12 @@ class KeptNodesSweep:
         self._show_kept_nodes(0)
         self._watch_while(needed=bool(reservations))
         if not reservations:
-            self._passes, self._told = {}, frozenset()
+            self._passes, self._recorded = {}, frozenset()
             return
         snapshot = self._picture.snapshot()
         self._show_kept_nodes(len(standing_fences(snapshot)))
         self._release(reservations, snapshot, policies)
-        self._tell(snapshot)
+        self._record_kept_off(snapshot)
 
     def _watch_while(self, *, needed: bool) -> None:
         if needed and self._watch is None:
@@ -179,10 +180,10 @@ class KeptNodesSweep:
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
-    def _tell(self, snapshot: Snapshot) -> None:
+    def _record_kept_off(self, snapshot: Snapshot) -> None:
         """Record an event on the pods that a fence keeps off, once for each pod and node."""
         kept_off = pods_kept_off(snapshot)
-        new_events = [(pod, node) for pod, node in kept_off if (pod.metadata.uid, node) not in self._told]
+        new_events = [(pod, node) for pod, node in kept_off if (pod.metadata.uid, node) not in self._recorded]
         for pod, node in new_events[:_MOST_EVENTS]:
             text = f"node(s) resource was(were) reserved: {node} is kept for a starving job"
             record_event(
@@ -194,8 +195,10 @@ class KeptNodesSweep:
                 clock=self._clock,
             )
         waiting = {pod.metadata.uid for pod, _ in kept_off}
-        newly_told = {(pod.metadata.uid, node) for pod, node in new_events}
-        self._told = frozenset(newly_told | {pod_and_node for pod_and_node in self._told if pod_and_node[0] in waiting})
+        newly_recorded = {(pod.metadata.uid, node) for pod, node in new_events}
+        self._recorded = frozenset(
+            newly_recorded | {pod_and_node for pod_and_node in self._recorded if pod_and_node[0] in waiting}
+        )
 
 
 def _why_switched_off(reservation: Reservation, policies: Mapping[str, KnownPolicy]) -> str:

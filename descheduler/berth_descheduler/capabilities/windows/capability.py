@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WindowsCapability(Capability):
-    """Windows: when they open and close, and moves for those with `mayMove: Consolidate`."""
+    """When ReservationWindows open and close, and moves for those with `mayMove: Consolidate`."""
 
     name: ClassVar[str] = WINDOW_MOVES
     plugin: ClassVar[PluginType] = ReservationWindows

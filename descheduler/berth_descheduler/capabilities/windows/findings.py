@@ -33,7 +33,7 @@ def find_window_troubles(client: KubeClient) -> Iterator[Violation]:
             yield Violation(invariant, target, f"{sufficient.reason}: {sufficient.message}")
 
 
-# --- what people are told -------------------------------------------------------------------------------------------
+# --- advice ---------------------------------------------------------------------------------------------------------
 
 _WINDOWS: Final = Access("list", RESERVATION_WINDOWS)
 

@@ -80,7 +80,7 @@ _NO_CLUSTER = 2
 @report_option
 @click.pass_context
 def demo_command(
-    asked: click.Context,
+    click_context: click.Context,
     /,
     *,
     scene: str,
@@ -104,15 +104,17 @@ def demo_command(
     console = Terminal(stderr=True)
     report: ReportFile | None = options["report"]
     if options["kubeconfig"] is not None or options["context"] is not None:
-        _refuse_options(asked, ("scene", "nodes", "real-nodes", "seed", "keep"), "is for a cluster of the demo's own")
+        _refuse_options(
+            click_context, ("scene", "nodes", "real-nodes", "seed", "keep"), "is for a cluster of the demo's own"
+        )
         return _plan_on(options["kubeconfig"], options["context"], output, report)
     require(Extra.DEMO, "`berth demo`")
     if scene != _CONSOLIDATE:
         refusal = f"is for the scene {_CONSOLIDATE}; {scene} has a cluster of its own"
-        _refuse_options(asked, ("nodes", "real-nodes", "seed", "report"), refusal)
+        _refuse_options(click_context, ("nodes", "real-nodes", "seed", "report"), refusal)
         return _play(scene, keep=keep, output=output, console=console)
     if real_nodes is not None:
-        _refuse_options(asked, ("nodes", "seed", "report"), "is not for real nodes")
+        _refuse_options(click_context, ("nodes", "seed", "report"), "is not for real nodes")
         return _run_on_real_nodes(real_nodes, keep=keep, output=output, console=console)
     settings = SandboxSettings(nodes=nodes, name=_KEPT_NAME if keep else None)
     if _must_build():
@@ -252,21 +254,21 @@ def _print_scene(result: SceneResult, output: Output) -> None:
     Terminal().print(f"{verdict} in {result.seconds:.0f} s: {result.sentence}", highlight=False, markup=False)
 
 
-def build_demo_page(made: DemoRun) -> ReportPage:
+def build_demo_page(demo_run: DemoRun) -> ReportPage:
     """Return the page of the demo's run."""
     occasion = Occasion(SystemClock().now(), "The demo's cluster")
-    if made.found is None:
-        return plan_page(made.planned, occasion)
-    status, proposed_plan = made.found.status, replace(made.planned, moves=made.found.spec.moves)
+    if (carried_out := demo_run.carried_out) is None:
+        return plan_page(demo_run.planned, occasion)
+    status, proposed_plan = carried_out.status, replace(demo_run.planned, moves=carried_out.spec.moves)
     plan_outcome = PlanOutcome(
-        plan=made.found.metadata.name,
-        phase=made.found.phase,
+        plan=carried_out.metadata.name,
+        phase=carried_out.phase,
         statuses=status.moves,
         freed_nodes=status.achieved.freed_nodes if status.achieved else (),
-        pending=made.result.pending,
+        pending=demo_run.result.pending,
         seconds=status.achieved.seconds if status.achieved else 0.0,
     )
-    return run_page(Outcome(Verdict.CARRIED_OUT, plan_outcome), proposed_plan, occasion, measured=made.after)
+    return run_page(Outcome(Verdict.CARRIED_OUT, plan_outcome), proposed_plan, occasion, measured=demo_run.after)
 
 
 _BUNDLED: Final = "The bundled snapshot of the demo"
@@ -295,26 +297,27 @@ def _plan_on(kubeconfig: str | None, context: str | None, output: Output, report
     return exit_code
 
 
-def _show_plan(found: Plan, cluster: str, output: Output, report: ReportFile | None) -> int:
+def _show_plan(proposed_plan: Plan, cluster: str, output: Output, report: ReportFile | None) -> int:
     """Show a plan that is not carried out."""
     if report is not None:
-        report.write(plan_page(found, Occasion(SystemClock().now(), cluster)))
+        report.write(plan_page(proposed_plan, Occasion(SystemClock().now(), cluster)))
     if not output.for_people:
+        nodes, quality = len(proposed_plan.before.nodes), proposed_plan.quality
         numbers = {
-            "nodes": len(found.before.nodes),
-            "freed_nodes": len(found.freed_nodes),
-            "upper_bound": found.quality.upper_bound if found.quality else len(found.before.nodes),
-            "proven_optimal": found.quality is not None and found.quality.proven_optimal,
-            "moves": len(found.moves),
+            "nodes": nodes,
+            "freed_nodes": len(proposed_plan.freed_nodes),
+            "upper_bound": quality.upper_bound if quality else nodes,
+            "proven_optimal": quality is not None and quality.proven_optimal,
+            "moves": len(proposed_plan.moves),
             "landed_on_target": 0,
             "pending": 0,
             "seconds": 0.0,
             "plan_only": True,
-            "plan": describe_plan(found),
+            "plan": describe_plan(proposed_plan),
         }
         write_described(numbers, output, indent=None)
     else:
-        print_plan(found, output_console())
+        print_plan(proposed_plan, output_console())
     return 0
 
 

@@ -64,7 +64,7 @@ class Narrator(Protocol):
         """Show a picture of the nodes."""
         ...
 
-    def show_moves(self, found: MigrationPlan) -> None:
+    def show_moves(self, running_plan: MigrationPlan) -> None:
         """Show how far a plan's moves have come."""
         ...
 
@@ -106,7 +106,7 @@ class DemoRun:
 
     result: DemoResult
     planned: Plan
-    found: MigrationPlan | None
+    carried_out: MigrationPlan | None
     """The plan after the run; None where there was nothing to move."""
 
     after: Fragmentation
@@ -232,29 +232,29 @@ def _wait_for_pods(client: KubeClient, wanted: int) -> tuple[int, int]:
 def _result(
     planned: Plan,
     after: Fragmentation,
-    found: MigrationPlan | None,
+    carried_out: MigrationPlan | None,
     *,
     wanted: int,
     running: int,
     pending: int,
     seconds: float,
 ) -> DemoResult:
-    states = [move.state for move in found.status.moves] if found else []
+    states = [move.state for move in carried_out.status.moves] if carried_out else []
     quality = planned.quality
     return DemoResult(
         nodes=len(after.nodes),
         freed_nodes=len(set(after.empty_nodes) - set(planned.before.empty_nodes)),
         upper_bound=quality.upper_bound if quality else len(after.nodes),
         proven_optimal=quality is not None and quality.proven_optimal,
-        moves=len(found.spec.moves) if found else 0,
+        moves=len(carried_out.spec.moves) if carried_out else 0,
         landed_on_target=sum(state is MoveState.LANDED for state in states),
         elsewhere=sum(state is MoveState.ELSEWHERE for state in states),
         pending=pending,
         lost=max(0, wanted - running - pending),
         pods=wanted,
         seconds=round(seconds, 1),
-        plan=found.metadata.name if found else "",
-        outcome=found.status.message if found else "nothing to move",
+        plan=carried_out.metadata.name if carried_out else "",
+        outcome=carried_out.status.message if carried_out else "nothing to move",
     )
 
 
@@ -287,7 +287,7 @@ class ConsoleNarrator:
             transient=True,
         )
         self._task: TaskID | None = None
-        self._waves_told = -1
+        self._last_wave_shown = -1
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -310,18 +310,18 @@ class ConsoleNarrator:
         self._console.print(draw_nodes(fragmentation, _RESOURCE))
         self._console.print()
 
-    def show_moves(self, found: MigrationPlan) -> None:
+    def show_moves(self, running_plan: MigrationPlan) -> None:
         """Show how many moves have landed; tell each wave as it begins."""
-        moves = found.spec.moves
+        moves = running_plan.spec.moves
         if self._task is None:
-            self.say(f"MigrationPlan {found.metadata.name}: {len(moves)} moves")
+            self.say(f"MigrationPlan {running_plan.metadata.name}: {len(moves)} moves")
             self._task = self._progress.add_task("moving pods", total=len(moves))
-        states = [move.state for move in found.status.moves]
+        states = [move.state for move in running_plan.status.moves]
         self._progress.update(self._task, completed=sum(state is MoveState.LANDED for state in states))
         begun_waves = [move.wave for move, state in zip(moves, states, strict=False) if state is not MoveState.PENDING]
         wave = max(begun_waves, default=-1)
-        if wave > self._waves_told:
+        if wave > self._last_wave_shown:
             size = sum(move.wave == wave for move in moves)
             places = f"{size} place{'' if size == 1 else 's'}"
             self.say(f"wave {wave} of {max(move.wave for move in moves)}: {places} reserved before any eviction")
-            self._waves_told = wave
+            self._last_wave_shown = wave

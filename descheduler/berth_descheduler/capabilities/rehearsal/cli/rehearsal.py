@@ -162,8 +162,8 @@ class Rehearsal:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _describe_difference(index: int, one: RehearsedMove) -> RehearsedDifference:
-    move, status = one.move, one.status
+def _describe_difference(index: int, rehearsed: RehearsedMove) -> RehearsedDifference:
+    move, status = rehearsed.move, rehearsed.status
     return RehearsedDifference(
         index=index,
         namespace=move.namespace,
@@ -177,7 +177,9 @@ def _describe_difference(index: int, one: RehearsedMove) -> RehearsedDifference:
     )
 
 
-def compare(moves: Sequence[PlannedMove], found: Plan, outcome: Outcome, left_out: Sequence[str] = ()) -> Rehearsal:
+def compare(
+    moves: Sequence[PlannedMove], proposed_plan: Plan, outcome: Outcome, left_out: Sequence[str] = ()
+) -> Rehearsal:
     """Return how the moves of a plan went, compared with what it predicts."""
     plan_outcome = outcome.plan
     statuses = plan_outcome.statuses if plan_outcome is not None else ()
@@ -185,7 +187,7 @@ def compare(moves: Sequence[PlannedMove], found: Plan, outcome: Outcome, left_ou
     pairs = ((move, statuses[index] if index < len(statuses) else missing) for index, move in enumerate(moves))
     return Rehearsal(
         moves=tuple(RehearsedMove(move, status) for move, status in pairs),
-        planned_nodes=tuple(found.freed_nodes),
+        planned_nodes=tuple(proposed_plan.freed_nodes),
         freed_nodes=plan_outcome.freed_nodes if plan_outcome is not None else (),
         seconds=plan_outcome.seconds if plan_outcome is not None else 0.0,
         note=plan_outcome.note if plan_outcome is not None else outcome.sentence,
@@ -209,7 +211,11 @@ def _operator(sandbox: Sandbox) -> Iterator[None]:
 
 
 def rehearse(
-    found: Plan, snapshot: Snapshot, deployments: Iterable[Mapping[str, Any]], method: MoveMethod, console: Console
+    proposed_plan: Plan,
+    snapshot: Snapshot,
+    deployments: Iterable[Mapping[str, Any]],
+    method: MoveMethod,
+    console: Console,
 ) -> Rehearsal:
     """Carry a plan out on a twin of the snapshot, and take the twin down.
 
@@ -220,21 +226,23 @@ def rehearse(
         console.print(f"• {line}", highlight=False, markup=False)
 
     twin = build_twin(snapshot, deployments)
-    left_out = [*twin.left_out, *(["rooms not kept for the pods that they are made for"] if found.rooms else [])]
+    left_out = list(twin.left_out)
+    if proposed_plan.rooms:
+        left_out.append("rooms not kept for the pods that they are made for")
     configure_logs("error", as_json=False)
     with interrupt_on_signals(), Sandbox.start(SandboxSettings(), progress=say) as sandbox:
         owners, pods = fill_sandbox(sandbox, twin, say)
-        moves = tuple(in_twin(move, snapshot, owners, pods) for move in found.moves)
-        return _carry_out(sandbox, replace(found, moves=moves, room=(), waits=()), method, console, left_out)
+        moves = tuple(in_twin(move, snapshot, owners, pods) for move in proposed_plan.moves)
+        return _carry_out(sandbox, replace(proposed_plan, moves=moves, room=(), waits=()), method, console, left_out)
 
 
 def _carry_out(
-    sandbox: Sandbox, found: Plan, method: MoveMethod, console: Console, left_out: Sequence[str]
+    sandbox: Sandbox, proposed_plan: Plan, method: MoveMethod, console: Console, left_out: Sequence[str]
 ) -> Rehearsal:
     """Carry out a plan with the rights that the descheduler has."""
     execution = ExecutionSettings(timeouts=MoveTimeouts(shutdown_seconds=0.0)).hurried(_PATIENCE_SECONDS)
     settings = CycleSettings(execution=execution, moves=method)
-    planner = found.settings.in_namespace(DEFAULT_NAMESPACE)
+    planner = proposed_plan.settings.in_namespace(DEFAULT_NAMESPACE)
     clock = SystemClock()
     with (
         _operator(sandbox),
@@ -244,8 +252,8 @@ def _carry_out(
         stop_on_signals() as stop,  # the threads of a run end in order, and then the sandbox
         RunProgress(console, asks_for_approval=False, stop=stop) as progress,
     ):
-        published_plan: MigrationPlan = publish_plan(client, clock, settings, found, None)
+        published_plan: MigrationPlan = publish_plan(client, clock, settings, proposed_plan, None)
         outcome = Cycle(CycleContext(client, clock, progress, stop), settings, planner).resume(published_plan)
     if stop.is_set():
         raise KeyboardInterrupt
-    return compare(found.moves, found, outcome, left_out)
+    return compare(proposed_plan.moves, proposed_plan, outcome, left_out)

@@ -117,7 +117,7 @@ def build_twin(snapshot: Snapshot, deployments: Iterable[Mapping[str, Any]] = ()
     labels_of_nodes = _labels_of_daemons(pods_by_owner, names)
     owners = {key: TwinObject(_build_owner(key, pods, names[key])) for key, pods in pods_by_owner.items()}
     deployments_of_owners = dict(_find_deployments(snapshot, pods_by_owner, deployments))
-    uids_of_owners = {
+    deployment_objects = {
         OwnerKey(DEPLOYMENTS.kind, key.namespace, raw_deployment["metadata"]["name"]): TwinObject(
             _build_deployment(raw_deployment, owners[key].body)
         )
@@ -131,7 +131,7 @@ def build_twin(snapshot: Snapshot, deployments: Iterable[Mapping[str, Any]] = ()
         namespaces=tuple(_build_namespaces(snapshot, living_pods)),
         priority_classes=tuple(_build_priority_classes(snapshot, living_pods)),
         nodes=tuple(_build_node(node, labels_of_nodes.get(node.metadata.name, {})) for node in snapshot.nodes),
-        owners={**uids_of_owners, **owners},
+        owners={**deployment_objects, **owners},
         pods=tuple(_build_pod(pod, names, deployments_of_owners) for pod in living_pods),
         budgets=tuple(
             _build_budget(budget) for budget in snapshot.disruption_budgets if not _is_own(budget.metadata.namespace)
@@ -275,14 +275,14 @@ def _template_hash(key: OwnerKey) -> str:
     return key.name.rpartition("-")[2]
 
 
-def _build_pod(pod: Pod, names: Mapping[OwnerKey, str], behind: Collection[OwnerKey]) -> TwinObject:
+def _build_pod(pod: Pod, names: Mapping[OwnerKey, str], with_deployment: Collection[OwnerKey]) -> TwinObject:
     key = _owner_key(pod)
     metadata: dict[str, Any] = {"name": pod.metadata.name, "namespace": _namespace_in_twin(pod)}
     if not _is_kept_apart(pod):
         metadata["labels"] = {**pod.metadata.labels, **({OWNER_LABEL: names[key]} if key is not None else {})}
         metadata["annotations"] = dict(pod.metadata.annotations)
     spec = _build_spec(pod)
-    if key in behind and key is not None:
+    if key in with_deployment and key is not None:
         metadata["labels"][TEMPLATE_HASH_LABEL] = _template_hash(key)
     if pod.spec.node_name:
         spec["nodeName"] = pod.spec.node_name
@@ -346,8 +346,8 @@ def _overhead(pod: Pod) -> Iterator[dict[str, Any]]:
         yield {"name": "overhead", "image": "pause", "resources": _resources(_plain(pod.spec.overhead), {})}
 
 
-def _build_container(one: Any) -> dict[str, Any]:  # noqa: ANN401 - a container of `berth_core.objects`
-    built: dict[str, Any] = _plain(one)
+def _build_container(container: Any) -> dict[str, Any]:  # noqa: ANN401 - a container of `berth_core.objects`
+    built: dict[str, Any] = _plain(container)
     resources = built.get("resources", {})
     ports = [
         {**port, "containerPort": port.get("containerPort") or port["hostPort"]}
@@ -452,20 +452,20 @@ def _key(body: Mapping[str, Any]) -> str:
 def _create_owned(
     client: KubeClient,
     pool: ThreadPoolExecutor,
-    made: Mapping[OwnerKey, TwinObject],
+    objects: Mapping[OwnerKey, TwinObject],
     owners: Mapping[OwnerKey, str],
     *,
     of: Collection[str],
 ) -> dict[OwnerKey, str]:
     """Create the owners of some kinds; return their uids."""
-    keys = [key for key in made if key.kind in of]
-    uids = pool.map(lambda key: _create(client, _KINDS[key.kind], made[key], owners), keys)
+    keys = [key for key in objects if key.kind in of]
+    uids = pool.map(lambda key: _create(client, _KINDS[key.kind], objects[key], owners), keys)
     return dict(zip(keys, uids, strict=True))
 
 
-def _create(client: KubeClient, resource: Resource, one: TwinObject, owners: Mapping[OwnerKey, str]) -> str:
+def _create(client: KubeClient, resource: Resource, twin_object: TwinObject, owners: Mapping[OwnerKey, str]) -> str:
     """Create an object with the reference to its owner; return its uid."""
-    body, key = one.body, one.owner
+    body, key = twin_object.body, twin_object.owner
     metadata = body["metadata"]
     if key is not None:
         reference = {"apiVersion": _KINDS[key.kind].api_version, "kind": key.kind, "name": key.name}
@@ -497,11 +497,11 @@ def _counts_all(budget: PodDisruptionBudget, ready: Iterable[Pod]) -> bool:
     return budget.status.observed_generation is not None and budget.status.current_healthy >= covered_pods
 
 
-def _await(is_done: Callable[[], bool], what: str) -> None:
+def _await(is_done: Callable[[], bool], awaited: str) -> None:
     deadline = time.monotonic() + _SETTLE_SECONDS
     while not is_done():
         if time.monotonic() > deadline:
-            raise RetryableError(f"the twin was not ready within {_SETTLE_SECONDS:g} s: {what}")
+            raise RetryableError(f"the twin was not ready within {_SETTLE_SECONDS:g} s: {awaited}")
         time.sleep(_POLL_SECONDS)
 
 

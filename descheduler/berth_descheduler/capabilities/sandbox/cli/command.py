@@ -229,20 +229,20 @@ def _name_argument(name: str) -> str:
     return "" if name == DEFAULT_NAME else f" --name {name}"
 
 
-def _describe(found: Sandbox) -> dict[str, Any]:
+def _describe(known_sandbox: Sandbox) -> dict[str, Any]:
     """Return the description of a sandbox."""
-    health = found.read_health()
+    health = known_sandbox.read_health()
     return {
-        "name": found.settings.name,
+        "name": known_sandbox.settings.name,
         "state": "up" if health.complete else "broken",
         "nodes": health.nodes,
         "readyNodes": health.ready_nodes,
-        "kubernetes": found.settings.kubernetes,
-        "pace": found.settings.pace.value,
-        "scoring": found.settings.scoring.value,
-        "started": found.started,
-        "context": found.context,
-        "kubeconfig": str(found.kubeconfig),
+        "kubernetes": known_sandbox.settings.kubernetes,
+        "pace": known_sandbox.settings.pace.value,
+        "scoring": known_sandbox.settings.scoring.value,
+        "started": known_sandbox.started,
+        "context": known_sandbox.context,
+        "kubeconfig": str(known_sandbox.kubeconfig),
         "components": {component.value: pid for component, pid in health.components.items()},
         "nodePrograms": health.node_programs,
     }
