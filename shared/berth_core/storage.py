@@ -2,11 +2,7 @@
 
 from typing import Any
 
-from berth_core.objects import (
-    ApiStruct,
-    NodeSelector,
-    ObjectMeta,
-)
+from berth_core.objects import ApiStruct, NodeSelector, ObjectMeta
 
 
 class PersistentVolumeClaimSpec(ApiStruct, frozen=True, kw_only=True):

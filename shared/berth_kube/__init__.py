@@ -22,12 +22,7 @@ from berth_kube.errors import (
 from berth_kube.events import EventType, record_event
 from berth_kube.grants import await_rights, is_missing_right
 from berth_kube.informer import HasMetadata, Informer, Store, stop_informers
-from berth_kube.leases import (
-    Heartbeats,
-    Lease,
-    LeaseHolder,
-    LeaseSpec,
-)
+from berth_kube.leases import Heartbeats, Lease, LeaseHolder, LeaseSpec
 from berth_kube.listing import Listing, T, decode_event, decode_item, decode_page, version_number
 from berth_kube.proxies import is_loopback
 from berth_kube.read_cache import ReadCache
@@ -85,14 +80,7 @@ from berth_kube.resources import (
     UnaddressableError,
 )
 from berth_kube.retries import NO_RETRIES, Backoff, Repeatable, RetryPolicy
-from berth_kube.reviews import (
-    Access,
-    Subject,
-    review_access,
-    review_own_access,
-    review_own_user,
-    review_token,
-)
+from berth_kube.reviews import Access, Subject, review_access, review_own_access, review_own_user, review_token
 from berth_kube.sightings import Sightings, Witness
 from berth_kube.surge import (
     Note,

@@ -8,15 +8,7 @@ from typing import Final
 
 from berth_sandbox.builds import build_programs, cached_folder
 from berth_sandbox.errors import SandboxUnavailableError
-from berth_sandbox.go_modules import (
-    DEFAULT_KUBERNETES,
-    HELM,
-    KUBECTL,
-    VOLCANO,
-    GoModule,
-    control_plane,
-    kubelet_module,
-)
+from berth_sandbox.go_modules import DEFAULT_KUBERNETES, HELM, KUBECTL, VOLCANO, GoModule, control_plane, kubelet_module
 
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 

@@ -4,11 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth_core import Node
-from berth_kube import (
-    NODES,
-    KubeClient,
-    KubeError,
-)
+from berth_kube import NODES, KubeClient, KubeError
 from berth_sandbox.components import Component
 
 _CONTROLLERS_TAINT: Final = "node.kubernetes.io/"

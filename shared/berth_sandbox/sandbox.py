@@ -12,14 +12,7 @@ from typing import Final, Self
 from msgspec import structs
 
 from berth_core import DEFAULT_NAMESPACE, Node
-from berth_kube import (
-    NAMESPACES,
-    NO_RETRIES,
-    NODES,
-    AlreadyExistsError,
-    ClientSettings,
-    KubeClient,
-)
+from berth_kube import NAMESPACES, NO_RETRIES, NODES, AlreadyExistsError, ClientSettings, KubeClient
 from berth_sandbox import bootstrap, processes
 from berth_sandbox.binaries import find_binaries
 from berth_sandbox.bootstrap import NodeShape, create_node, node_names, remove_leases

@@ -4,12 +4,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterable
 
-from berth_kube import (
-    NO_RETRIES,
-    ClientSettings,
-    KubeClient,
-    connect,
-)
+from berth_kube import NO_RETRIES, ClientSettings, KubeClient, connect
 from berth_sandbox import bootstrap, processes
 from berth_sandbox.builds import MANIFESTS_FOLDER
 from berth_sandbox.certificates import KWOK

@@ -16,18 +16,11 @@ from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.name_secret import read_name_secret
 from berth_descheduler.api.plan_feeds import PlanFeeds
 from berth_descheduler.api.problems import ProblemError, ProblemKind, fault
-from berth_descheduler.api.reads import (
-    FragmentationQueries,
-)
+from berth_descheduler.api.reads import FragmentationQueries
 from berth_descheduler.api.request_limits import Ticket
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.api.trouble_watch import TroubleWatch
-from berth_kube import (
-    Access,
-    KubeClient,
-    NotFoundError,
-    Subject,
-)
+from berth_kube import Access, KubeClient, NotFoundError, Subject
 
 
 @dataclass(slots=True)

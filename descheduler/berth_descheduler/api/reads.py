@@ -6,14 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from berth_core import (
-    Clock,
-    DeschedulerPolicy,
-    MigrationPlan,
-    PlanPhase,
-    Reservation,
-    Snapshot,
-)
+from berth_core import Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, Reservation, Snapshot
 from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.api.ttl_cache import TtlCache
@@ -34,12 +27,7 @@ from berth_descheduler.report import (
     list_plan,
     list_policies,
 )
-from berth_kube import (
-    DESCHEDULER_POLICIES,
-    MIGRATION_PLANS,
-    RESERVATIONS,
-    KubeClient,
-)
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, RESERVATIONS, KubeClient
 
 T = TypeVar("T")
 

@@ -28,20 +28,8 @@ from berth_descheduler.api.parameters import (
 )
 from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, StreamContext, stream_events
 from berth_descheduler.api.problems import ProblemError, ProblemKind, fault
-from berth_descheduler.api.reads import (
-    read_held_capacity,
-    read_plan,
-    read_plans,
-    read_policies,
-    read_policy,
-)
-from berth_descheduler.api.schemas import (
-    ApprovalRequest,
-    RequestedRun,
-    RunRequest,
-    StreamedEvent,
-    describe_request,
-)
+from berth_descheduler.api.reads import read_held_capacity, read_plan, read_plans, read_policies, read_policy
+from berth_descheduler.api.schemas import ApprovalRequest, RequestedRun, RunRequest, StreamedEvent, describe_request
 from berth_descheduler.doctor import NEEDED_RIGHTS, FindingList, describe_findings, rights_asked_for
 from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.migration.plans.requests import abort, approve, request_run
@@ -56,14 +44,7 @@ from berth_descheduler.report import (
     PolicyList,
     list_plan,
 )
-from berth_kube import (
-    DESCHEDULER_POLICIES,
-    MIGRATION_PLANS,
-    NODES,
-    PODS,
-    RESERVATIONS,
-    Access,
-)
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PODS, RESERVATIONS, Access
 
 T = TypeVar("T")
 

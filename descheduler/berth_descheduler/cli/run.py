@@ -10,14 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from berth_core import (
-    BerthError,
-    InputError,
-    MigrationPlan,
-    MoveState,
-    SystemClock,
-    count,
-)
+from berth_core import BerthError, InputError, MigrationPlan, MoveState, SystemClock, count
 from berth_descheduler.cli.lost_leases import run_persistently
 from berth_descheduler.cli.main import INTERRUPTED
 from berth_descheduler.cycle import Cycle, CycleContext

@@ -7,17 +7,7 @@ from typing import Any, Final, cast
 
 from berth_descheduler.doctor.advice import ADVICE
 from berth_descheduler.doctor.look import find_all_troubles
-from berth_kube import (
-    MIGRATION_PLANS,
-    NODES,
-    PODS,
-    RESERVATIONS,
-    Access,
-    ForbiddenError,
-    KubeClient,
-    Listing,
-    Resource,
-)
+from berth_kube import MIGRATION_PLANS, NODES, PODS, RESERVATIONS, Access, ForbiddenError, KubeClient, Listing, Resource
 from berth_sandbox.invariants import Invariant, Violation
 
 NEEDED_RIGHTS: Final = tuple(Access("list", resource) for resource in (NODES, PODS, RESERVATIONS, MIGRATION_PLANS))

@@ -3,10 +3,7 @@
 Pure, without clock and I/O, and deterministic.
 """
 
-from berth_descheduler.planner.disruption_budgets import (
-    DisruptionBudgets,
-    with_surges,
-)
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, with_surges
 from berth_descheduler.planner.evictability import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION
 from berth_descheduler.planner.fragmentation import (
     Fragmentation,
@@ -19,11 +16,7 @@ from berth_descheduler.planner.fragmentation import (
 )
 from berth_descheduler.planner.gangs import Gangs, gangs_of
 from berth_descheduler.planner.owners import EVERY_OWNER, Owners, OwnersOfOwners
-from berth_descheduler.planner.pending_pods import (
-    is_pending,
-    nodes_for_waiting_pods,
-    pods_losing_room,
-)
+from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting_pods, pods_losing_room
 from berth_descheduler.planner.planning import (
     MoveWay,
     Plan,

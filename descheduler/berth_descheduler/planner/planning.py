@@ -34,23 +34,12 @@ from berth_core import (
     read_timestamp,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused, RefusedKind
-from berth_descheduler.planner.disruption_budgets import (
-    pods_needing_surge,
-    with_reasons_not_to_surge,
-    with_surges,
-)
+from berth_descheduler.planner.disruption_budgets import pods_needing_surge, with_reasons_not_to_surge, with_surges
 from berth_descheduler.planner.durations import estimate_seconds
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
 from berth_descheduler.planner.pods_moved_before import propose_few_second_moves
-from berth_descheduler.planner.problem import (
-    DisruptionCost,
-    FragmentationChange,
-    Problem,
-    Proposal,
-    Quality,
-    Strategy,
-)
+from berth_descheduler.planner.problem import DisruptionCost, FragmentationChange, Problem, Proposal, Quality, Strategy
 from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, planned_rooms
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests

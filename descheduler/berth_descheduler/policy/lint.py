@@ -13,16 +13,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from berth_core import (
-    DeschedulerPolicy,
-    InputError,
-    Limits,
-    RunMode,
-    Snapshot,
-    count,
-    field_steps,
-    format_duration,
-)
+from berth_core import DeschedulerPolicy, InputError, Limits, RunMode, Snapshot, count, field_steps, format_duration
 from berth_descheduler.planner.cool_downs import SourceCoolDown
 from berth_descheduler.plugins import PLUGIN_NAME, DefaultEvictor, Defragmentation, PluginRegistry, goal_of
 from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, decode_policy, read_policy

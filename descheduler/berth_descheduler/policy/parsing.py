@@ -52,14 +52,7 @@ from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, read_s
 from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
 from berth_descheduler.registry import capability_named, on_demand
 from berth_descheduler.settings import MOST_IN_A_WAVE, Approval, CycleSettings, FreedNodes
-from berth_kube import (
-    DESCHEDULER_POLICIES,
-    KubeClient,
-    LocatedDocument,
-    NotFoundError,
-    locate_documents,
-    read_bounded,
-)
+from berth_kube import DESCHEDULER_POLICIES, KubeClient, LocatedDocument, NotFoundError, locate_documents, read_bounded
 
 T = TypeVar("T")
 

@@ -27,20 +27,8 @@ from berth_core import (
 )
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
 from berth_descheduler.framework.rules import Rule
-from berth_descheduler.planner import (
-    EvictableNamespaces,
-    Plan,
-    PlannerSettings,
-    Strategy,
-    Thresholds,
-)
-from berth_descheduler.plugins import (
-    DefaultEvictor,
-    DefaultEvictorArgs,
-    Defragmentation,
-    DefragmentationArgs,
-    goal_of,
-)
+from berth_descheduler.planner import EvictableNamespaces, Plan, PlannerSettings, Strategy, Thresholds
+from berth_descheduler.plugins import DefaultEvictor, DefaultEvictorArgs, Defragmentation, DefragmentationArgs, goal_of
 from berth_descheduler.policy.unknown_names import find_unknown_names
 from berth_descheduler.registry import on_demand
 

@@ -17,12 +17,7 @@ from berth_core import (
     format_selector,
     matches_labels,
 )
-from berth_descheduler.planner import (
-    EvictableNamespaces,
-    PlannerSettings,
-    known_namespaces,
-    unreadable_of,
-)
+from berth_descheduler.planner import EvictableNamespaces, PlannerSettings, known_namespaces, unreadable_of
 from berth_descheduler.planner.goal import UnknownName
 from berth_descheduler.plugins import DefaultEvictor, DefaultEvictorArgs, Defragmentation
 

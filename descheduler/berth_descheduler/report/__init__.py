@@ -19,11 +19,7 @@ from berth_descheduler.report.documents import (
     describe_plan,
     describe_run,
 )
-from berth_descheduler.report.html import (
-    ReportFile,
-    report_option,
-    stored_plan_page,
-)
+from berth_descheduler.report.html import ReportFile, report_option, stored_plan_page
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.page import Occasion, ReportPage, plan_page, run_page
 from berth_descheduler.report.policies import NO_POLICIES, PolicyList, list_policies, render_policies

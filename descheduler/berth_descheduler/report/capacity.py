@@ -23,13 +23,7 @@ from berth_core import (
 )
 from berth_core.text import rounded
 from berth_descheduler.framework import RefusalReason
-from berth_descheduler.planner import (
-    CapacityReport,
-    ResourceState,
-    ShapeFit,
-    StrandedPart,
-    WorkloadFit,
-)
+from berth_descheduler.planner import CapacityReport, ResourceState, ShapeFit, StrandedPart, WorkloadFit
 from berth_descheduler.report.documents import ALL_IN_JSON, ClusterCapacity, ResourceCapacity
 
 _LISTED_PARTS: Final = 8

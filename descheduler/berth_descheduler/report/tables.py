@@ -12,12 +12,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from berth_core import (
-    PlannedMove,
-    count,
-    first_few,
-    printable_text,
-)
+from berth_core import PlannedMove, count, first_few, printable_text
 from berth_descheduler.framework.refusals import Refused
 from berth_descheduler.planner import MoveWay, Plan
 from berth_descheduler.plugins import goal_of

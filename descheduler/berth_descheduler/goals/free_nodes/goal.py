@@ -5,13 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Final
 
-from berth_core import (
-    Deadline,
-    DeschedulerPolicy,
-    InputError,
-    Objective,
-    RunMode,
-)
+from berth_core import Deadline, DeschedulerPolicy, InputError, Objective, RunMode
 from berth_descheduler.goals.free_nodes.threshold import Threshold, ThresholdRules
 from berth_descheduler.goals.free_nodes.view import (
     describe_freed_nodes,

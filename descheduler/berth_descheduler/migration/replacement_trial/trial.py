@@ -18,11 +18,7 @@ from berth_core.snapshot import RawObject
 from berth_descheduler import telemetry
 from berth_descheduler.migration.replacement_trial.bounds import trial_user, why_not_bounded
 from berth_descheduler.migration.replacement_trial.comparison import find_differences, find_excess
-from berth_descheduler.migration.replacement_trial.manifest import (
-    build_replacement,
-    old_revision,
-    template_of_revision,
-)
+from berth_descheduler.migration.replacement_trial.manifest import build_replacement, old_revision, template_of_revision
 from berth_descheduler.migration.replacement_trial.refusals import Denial, FullQuota, Unknown, read_error
 from berth_descheduler.migration.validation.live_owners import MAKERS
 from berth_kube import (

@@ -12,16 +12,7 @@ from typing import Final, assert_never
 import msgspec
 import structlog
 
-from berth_core import (
-    MigrationPlan,
-    MoveReason,
-    Reservation,
-    RoomReason,
-    RoomState,
-    RoomStatus,
-    expires_at,
-    first_few,
-)
+from berth_core import MigrationPlan, MoveReason, Reservation, RoomReason, RoomState, RoomStatus, expires_at, first_few
 from berth_descheduler import telemetry
 from berth_descheduler.migration.background_calls import BackgroundCalls
 from berth_descheduler.migration.context import PlanContext

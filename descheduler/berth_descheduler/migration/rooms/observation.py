@@ -2,16 +2,7 @@
 
 from collections.abc import Iterable
 
-from berth_core import (
-    Pod,
-    Reservation,
-    ReservationPhase,
-    Room,
-    RoomSlot,
-    RoomState,
-    SlotState,
-    first_few,
-)
+from berth_core import Pod, Reservation, ReservationPhase, Room, RoomSlot, RoomState, SlotState, first_few
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.migration.rooms.memory import RoomMemory
 from berth_descheduler.migration.rooms.next_step import PodsOfRoom, RoomFacts, RoomReservationProgress

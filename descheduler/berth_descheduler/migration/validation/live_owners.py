@@ -11,15 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core import (
-    Clock,
-    Namespace,
-    Pod,
-    Snapshot,
-    VolcanoJob,
-    Workload,
-    format_selector,
-)
+from berth_core import Clock, Namespace, Pod, Snapshot, VolcanoJob, Workload, format_selector
 from berth_core.labels import LEADER_WORKER_SET_LABEL
 from berth_descheduler.migration.validation.live_reads import read_if_allowed
 from berth_descheduler.planner import Owners

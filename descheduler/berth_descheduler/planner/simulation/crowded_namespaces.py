@@ -16,12 +16,7 @@ from berth_core import LabelSelector
 from berth_core.objects import required_affinity, required_anti_affinity
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
-from berth_descheduler.planner.simulation.pod_terms import (
-    PodTerm,
-    pairs_asked_by,
-    resolve_term,
-    with_label_keys,
-)
+from berth_descheduler.planner.simulation.pod_terms import PodTerm, pairs_asked_by, resolve_term, with_label_keys
 
 FREE_COUNTS: Final = 4_000
 """How many counts of a pod for a term any namespace may ask for."""
