@@ -4,11 +4,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from berth_descheduler.planner.second_moves import propose_few_second_moves
 
 from berth_core import NoDeadline, PlannedMove, Room
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, PlannerSettings, plan
+from berth_descheduler.planner.pods_moved_before import propose_few_second_moves
 from berth_descheduler.planner.problem import Problem, Proposal, Quality
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step
 from builders import node, owner, pod
