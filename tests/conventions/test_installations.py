@@ -334,7 +334,6 @@ IMPORTED_WHERE_USED: Final = {
     ("berth_descheduler.__main__", "berth_descheduler.server"),
     ("berth_operator.__main__", "berth_operator.cli"),
     ("berth_descheduler.options.policy", "berth_descheduler.metrics"),
-    ("berth_descheduler.capabilities.queues.capability", "berth_descheduler.capabilities.queues.metrics"),
     ("berth_descheduler.cli.ui", "berth_descheduler.api.server"),
     ("berth_descheduler.cli.ui", "berth_descheduler.metrics"),
     ("berth_descheduler.cli.ui", "prometheus_client"),
