@@ -46,6 +46,10 @@ def gang_of(pod: Pod) -> tuple[str, str] | None:
     return None if name is None else (pod.metadata.namespace, name)
 
 
+def no_gang(_pod: Pod) -> None:
+    """Return None: each pod is of use alone."""
+
+
 def room_on(pod: Pod, node: str) -> RoomMade:
     """Return the room of a pending pod on a node."""
     gang, meta = gang_of(pod), pod.metadata
@@ -136,14 +140,15 @@ def waiting_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
     Leaves out pods in a hand-over and pods with a nominated node: their place is counted already.
     """
     not_nominated = (pod for pod in snapshot.pods if is_pending(pod) and not pod.status.nominated_node_name)
-    return tuple(sorted((pod for pod in not_nominated if _is_on_its_own(pod)), key=_rank))
+    return tuple(sorted((pod for pod in not_nominated if _is_on_its_own(pod)), key=serving_order))
 
 
 def _is_on_its_own(pod: Pod) -> bool:
     return RESERVATION_LABEL not in pod.metadata.labels and not odd_requests(pod)
 
 
-def _rank(pod: Pod) -> tuple[int, str, str]:
+def serving_order(pod: Pod) -> tuple[int, str, str]:
+    """Return the sort key by which waiting pods are served: higher priority first, then the older."""
     return (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.key)
 
 

@@ -23,7 +23,6 @@ from berth_descheduler.planner.simulation import (
     Cluster,
     NodeIndex,
     NodeTies,
-    PlacedPod,
     PodClass,
     PodClasses,
     PodPresence,
@@ -314,7 +313,7 @@ def report_capacity(
     asked_shapes = tuple({shape.amounts: shape for shape in shapes}.values()) or (
         node_shapes(cluster) if sizes_of_nodes else usual_shapes(cluster)
     )
-    counting = [_counts(placed_pod) for placed_pod in cluster.pods]
+    counting = [placed_pod.occupies_node for placed_pod in cluster.pods]
     return CapacityReport(
         nodes=len(cluster.nodes),
         empty_nodes=sum(not any(counting[pod] for pod in pods) for pods in cluster.pods_on),
@@ -341,13 +340,8 @@ def _usage(cluster: Cluster, node: NodeIndex) -> NodeUsage:
         cluster.node_name(node),
         cluster.resource_amounts(cluster.capacity[node]),
         cluster.resource_amounts(sums),
-        sum(map(_counts, placed_pods)),
+        sum(placed_pod.occupies_node for placed_pod in placed_pods),
     )
-
-
-def _counts(placed: PlacedPod) -> bool:
-    """Return whether a pod counts against its node being empty."""
-    return placed.presence is not PodPresence.EXPECTED and placed.pod.occupies_node
 
 
 def _resource_states(cluster: Cluster, free: Sequence[Sequence[int]]) -> Iterator[ResourceState]:

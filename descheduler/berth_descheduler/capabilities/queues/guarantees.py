@@ -37,6 +37,7 @@ from berth_descheduler.capabilities.queues.members import (
     queue_families,
 )
 from berth_descheduler.planner import CapacityShape, NodeIndex, is_pending, write_shape
+from berth_descheduler.planner.pending_pods import serving_order
 from berth_descheduler.planner.rooms import GuaranteedRoom, RoomOwners, Shape
 from berth_descheduler.planner.simulation import Cluster, NodeTies, node_part, node_refusal
 
@@ -310,7 +311,7 @@ def _measure(
     shapes = (
         QueueShape(
             shape=CapacityShape(write_shape(key[0]), key[0], use.ties[key], use.describe(key)),
-            waiting=tuple(sorted(use.waiting.get(key, ()), key=_rank)),
+            waiting=tuple(sorted(use.waiting.get(key, ()), key=serving_order)),
             wanted=wanted[key],
             placeable=sum(pods_placed[key]),
             nodes=len(pods_placed[key]),
@@ -376,7 +377,3 @@ def _give_back(cluster: Cluster, row: list[int], amounts: ResourceAmounts) -> No
     row[cluster.column[PODS]] += 1
     for name, amount in amounts.items():
         row[cluster.column[name]] += amount
-
-
-def _rank(pod: Pod) -> tuple[int, str, str]:
-    return (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.key)

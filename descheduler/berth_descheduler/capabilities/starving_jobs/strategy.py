@@ -33,6 +33,7 @@ from berth_descheduler.capabilities.starving_jobs.pending_jobs import (
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner import EvictableNamespaces, NodeIndex, Problem, Proposal, State, Strategy, odd_requests
+from berth_descheduler.planner.pending_pods import GangOf, no_gang
 from berth_descheduler.planner.settings import WHOLE
 from berth_descheduler.planner.simulation import Cluster
 
@@ -41,7 +42,7 @@ _MAX_SLOTS: Final = 1000
 """The most owners and slots of a Reservation: a gang waits in one, as its slots change hands together."""
 
 
-MakeRoomFor: TypeAlias = Callable[[Callable[[Pod], tuple[str, str] | None]], Strategy]
+MakeRoomFor: TypeAlias = Callable[[GangOf], Strategy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class StarvingJobsStrategy:
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
         """Return the nodes from which pods may be taken."""
-        return () if self._make_room is None else self._make_room(_alone).possible_sources(problem)
+        return () if self._make_room is None else self._make_room(no_gang).possible_sources(problem)
 
     def propose(self, problem: Problem, state: State) -> Proposal:
         """Return moves that make room, the rooms that wait, and why other starving jobs get nothing.
@@ -176,10 +177,6 @@ class StarvingJobsStrategy:
             job=job.reference,
             ttl=format_duration(self._rules.give_up_after),
         )
-
-
-def _alone(_pod: Pod) -> None:
-    return None
 
 
 def _readable(jobs: Sequence[PendingJob]) -> tuple[PendingJob, ...]:

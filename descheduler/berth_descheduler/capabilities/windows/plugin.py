@@ -35,6 +35,7 @@ from berth_core import (
 )
 from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 from berth_descheduler.planner import EvictableNamespaces, NodeIndex, Problem, Proposal, State, Strategy
+from berth_descheduler.planner.pending_pods import no_gang
 from berth_descheduler.planner.standing_fences import standing_fences
 
 ARGUMENTS: Final[Mapping[str, str]] = {
@@ -63,16 +64,12 @@ class ReservationWindows:
     def strategy(self, deadline: Deadline) -> Strategy:
         from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
-        return _Consolidation(MakeRoom(deadline=deadline, gangs=_alone), self.namespaces)
+        return _Consolidation(MakeRoom(deadline=deadline, gangs=no_gang), self.namespaces)
 
     @property
     def objective(self) -> Objective:
         """Return what is asked for, as a MigrationPlan records it."""
         return Objective(plugin=WINDOW_MOVES, strategy=WINDOW_MOVES, args={"namespaces": self.namespaces.to_mapping()})
-
-
-def _alone(_pod: Pod) -> None:
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from berth_descheduler.goals.lower_fragmentation.bound import FragmentationBound
 from berth_descheduler.goals.lower_fragmentation.moves import FragmentationMeasure, FragmentationMove, PossibleMoves
 from berth_descheduler.planner import FragmentationChange, NodeIndex, PodIndex, Problem, Proposal, Quality, State
 from berth_descheduler.planner.problem import find_sources, holding_refusal
-from berth_descheduler.planner.simulation import PlacedPod, PodPresence
 from berth_descheduler.planner.solver import Ints, build_packing_model
 from berth_descheduler.planner.stranded_capacity import read_mix
 
@@ -203,7 +202,7 @@ class _Run:
 
     def _refused(self, quality: Quality) -> Iterator[Refused]:
         """Yield for each node that is not emptied why no more pods leave it."""
-        pods = Counter(placed_pod.node for placed_pod in self._problem.cluster.pods if _counts(placed_pod))
+        pods = Counter(placed_pod.node for placed_pod in self._problem.cluster.pods if placed_pod.occupies_node)
         pods_after = pods.copy()
         for step in self._state.steps:
             pods_after.update({step.source: -1, step.target: 1})
@@ -234,11 +233,6 @@ class _Run:
             return Refusal(RefusalReason.NO_TARGET, "no other node takes one of its pods")
         text = f"no move of one of its pods lowers the fragmented {resource}"
         return Refusal(RefusalReason.NOT_NEEDED, text, resource=resource)
-
-
-def _counts(placed: PlacedPod) -> bool:
-    """Return whether a pod keeps its node from being empty."""
-    return placed.presence is not PodPresence.EXPECTED and placed.pod.occupies_node
 
 
 def _in_percent(gain: int, whole: int) -> str:

@@ -71,6 +71,11 @@ class PlacedPod:
     class_index: ClassIndex
     presence: PodPresence
 
+    @property
+    def occupies_node(self) -> bool:
+        """Return whether it keeps its node from being empty."""
+        return self.presence is not PodPresence.EXPECTED and self.pod.occupies_node
+
 
 @dataclass(frozen=True)
 class Cluster:

@@ -10,20 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from berth_core import (
-    INDEX_ANNOTATION,
-    ONE_POD,
-    TASK_ANNOTATION,
-    Pod,
-    PodSpec,
-    Reservation,
-    ResourceAmounts,
-    SlotState,
-    effective_requests,
-    read_timestamp,
-)
+from berth_core import INDEX_ANNOTATION, TASK_ANNOTATION, Pod, Reservation, ResourceAmounts, SlotState, read_timestamp
 from berth_operator.capabilities.windows.status import start_of
 from berth_operator.reservation.store.pods import reservation_uid
+from berth_operator.reservation.surveys import slot_requests
 
 SlotKey = tuple[str, str, str]
 """Reservation's uid, task and index of a slot."""
@@ -69,17 +59,13 @@ class AwaitedSlots:
         nodes = {slot.index: slot.node for slot in reservation.status.slots if slot.index not in settled}
         awaited = [index for index in range(task.replicas) if index not in settled]
         return cls(
-            requests=requests_with_pod(task.template.spec),
+            requests=slot_requests(task.template.spec),
             by_node=Counter(nodes.get(index, "") for index in awaited),
             nodes=tuple(task.node_names),
             start=start_of(reservation),
             end=read_timestamp(reservation.spec.expires),
             keys=frozenset((uid, task.name, str(index)) for index in awaited),
         )
-
-
-def requests_with_pod(spec: PodSpec) -> ResourceAmounts:
-    return effective_requests(spec).plus(ONE_POD)
 
 
 def slot_of(placeholder: Pod) -> SlotKey:

@@ -26,13 +26,13 @@ from berth_operator.capabilities.windows.idle_capacity import (
     NodeOccupancy,
     SlotKey,
     choose_window_nodes,
-    requests_with_pod,
     slot_of,
     take_awaited,
 )
 from berth_operator.reservation.act.context import NOT_ENDED, Context
 from berth_operator.reservation.act.node_chooser import ExpectedEnds
 from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.reservation.surveys import slot_requests
 
 _SURVEY_SECONDS: Final = 5.0
 """How long a list of all pods serves the windows that open."""
@@ -66,7 +66,7 @@ class WindowNodeChooser:
         candidates = [node for node in self._cache.nodes() if self._may_use(window, spec, node)]
         if not candidates:
             return ()
-        requests, slots = requests_with_pod(spec), window.spec.pod_num_to_reserve
+        requests, slots = slot_requests(spec), window.spec.pod_num_to_reserve
         name = f"{window.metadata.namespace}/{window.reservation_name(format_timestamp(times.start))}"
         with self._lock:
             awaited_by_name = {reservation.key: awaited for reservation, awaited in self._awaited_by_windows()}

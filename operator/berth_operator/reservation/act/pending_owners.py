@@ -20,10 +20,10 @@ from berth_core import (
     Reservation,
     SlotState,
     as_reserveable,
+    group_key,
     is_unschedulable,
     oldest_first,
     takes_word_of_group,
-    volcano_group_of,
 )
 from berth_core.objects import age_order
 from berth_kube import PODS, ConflictError, KubeClient, NotFoundError
@@ -59,12 +59,12 @@ class ReserveableGroups:
     def say(self, pod: Pod) -> bool | None:
         """Return whether the pod's group lets its pods take slots; None if it has to be read first."""
         with self._lock:
-            known_answer = self._known.get(_group_of(pod))
+            known_answer = self._known.get(group_key(pod))
         return known_answer[1] if known_answer is not None and time.monotonic() < known_answer[0] else None
 
     def read(self, pod: Pod) -> None:
         """Read the group of a pod."""
-        namespace, group_name = _group_of(pod)
+        namespace, group_name = group_key(pod)
         is_reserveable = False
         with suppress(BerthError):
             is_reserveable = _says(self._client.get(POD_GROUPS, group_name, namespace=namespace, type=Annotated))
@@ -72,7 +72,7 @@ class ReserveableGroups:
 
     def read_all(self, pods: Iterable[Pod], places: Iterable[str | None]) -> None:
         """Read the groups of pods that are in these namespaces, None for all."""
-        reserveable = dict.fromkeys(map(_group_of, pods), False)
+        reserveable = dict.fromkeys(map(group_key, pods), False)
         with suppress(BerthError):
             for namespace in places:
                 groups = self._client.list(POD_GROUPS, namespace=namespace, type=Annotated).items
@@ -88,10 +88,6 @@ class ReserveableGroups:
             self._known = recent | {
                 group_key: (now + _GROUP_SECONDS, is_reserveable) for group_key, is_reserveable in reserveable.items()
             }
-
-
-def _group_of(pod: Pod) -> tuple[str, str]:
-    return pod.metadata.namespace, volcano_group_of(pod)
 
 
 def _says(group: Annotated) -> bool:
