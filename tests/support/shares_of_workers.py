@@ -44,6 +44,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(shared[_file(item)]))
     yield
     if is_worker(config):
+        grouped = (item.nodeid for item in items if item.get_closest_marker("xdist_group"))
+        if config.getoption("loadgroup") and not all("@" in nodeid for nodeid in grouped):
+            raise pytest.UsageError("pytest-xdist does not group tests with this pytest: see pyproject.toml")
         items.sort(
             key=lambda item: (_place_in_line(shared.get(_file(item))), item.get_closest_marker("cluster") is None)
         )
