@@ -233,6 +233,7 @@ from berth_core.pod_groups import (
     PodGroupWorkload,
     VolcanoJob,
     as_reserveable,
+    group_key,
     takes_word_of_group,
     volcano_group_of,
 )
@@ -309,7 +310,6 @@ from berth_core.revocable_zones import (
     budget_of,
     closed_fences,
     closed_lent_nodes,
-    group_key,
     has_to_leave,
     is_lent_fence,
     is_place_of_preemptable,

@@ -175,6 +175,11 @@ def volcano_group_of(pod: Pod) -> str:
     return next(names, "") if annotations else ""
 
 
+def group_key(pod: Pod) -> tuple[str, str]:
+    """Return namespace and name of a pod's Volcano PodGroup; the name is "" without one."""
+    return pod.metadata.namespace, volcano_group_of(pod)
+
+
 def takes_word_of_group(pod: Pod) -> bool:
     """Return whether a pod's Volcano PodGroup decides if the pod may take a slot of a window.
 

@@ -23,7 +23,7 @@ from berth_core.labels import (
     STANDING_FENCE_LABEL,
 )
 from berth_core.objects import Node, ObjectMeta, Pod
-from berth_core.pod_groups import volcano_group_of
+from berth_core.pod_groups import group_key, volcano_group_of
 from berth_core.reservations import Condition, Reservation, ReservationTask
 from berth_core.unreadable import read_or_stand_in
 
@@ -260,11 +260,6 @@ def time_to_leave(
     graces = [member.spec.termination_grace_period_seconds for members in jobs.values() for member in members]
     longest = max((min(30 if grace is None else grace, _LONGEST_GRACE_SECONDS) for grace in graces), default=0)
     return period * (rounds + 1) + timedelta(seconds=longest)
-
-
-def group_key(pod: Pod) -> tuple[str, str]:
-    """Return namespace and name of a pod's Volcano PodGroup; the name is "" without one."""
-    return pod.metadata.namespace, volcano_group_of(pod)
 
 
 def _at_once(members: list[Pod], group: ObjectMeta | None) -> int:

@@ -23,8 +23,8 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> ByFileAndControlPlane:
     return ByFileAndControlPlane(config, log)
 
 
-CONTROL_PLANES: Final = ("sandbox", "cluster")
-"""The fixtures of control planes that the tests of a run share, each of which one worker starts."""
+WORKERS: Final = {"sandbox": 2, "cluster": 1}
+"""The fixtures of control planes that the tests of a run share, and how many workers start one, as most is waiting."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -33,28 +33,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Deep tests stay apart: all of them together would keep one worker for most of an hour.
     """
-    shared = {
-        _file(item): fixture
-        for fixture in reversed(CONTROL_PLANES)
-        for item in items
-        if fixture in getattr(item, "fixturenames", ())
-    }
+    groups = _groups_of_files(items)
     for item in items:
-        if _file(item) in shared and not item.get_closest_marker("deep"):
-            item.add_marker(pytest.mark.xdist_group(shared[_file(item)]))
+        if _file(item) in groups and not item.get_closest_marker("deep"):
+            item.add_marker(pytest.mark.xdist_group(groups[_file(item)]))
     yield
     if is_worker(config):
         grouped = (item.nodeid for item in items if item.get_closest_marker("xdist_group"))
         if config.getoption("loadgroup") and not all("@" in nodeid for nodeid in grouped):
             raise pytest.UsageError("pytest-xdist does not group tests with this pytest: see pyproject.toml")
-        items.sort(
-            key=lambda item: (_place_in_line(shared.get(_file(item))), item.get_closest_marker("cluster") is None)
-        )
+        items.sort(key=lambda item: (_file(item) not in groups, item.get_closest_marker("cluster") is None))
 
 
-def _place_in_line(fixture: str | None) -> int:
-    """Return how early tests begin: those of the control plane that most tests share first."""
-    return len(CONTROL_PLANES) if fixture is None else CONTROL_PLANES.index(fixture)
+def _groups_of_files(items: list[pytest.Item]) -> dict[str, str]:
+    """Return the group of each file with tests on a control plane that is shared, such as `sandbox-1`."""
+    groups = {}
+    for fixture, workers in WORKERS.items():
+        files = {_file(item) for item in items if item.get_closest_marker("cluster") and fixture in _fixtures(item)}
+        groups |= {file: f"{fixture}-{number % workers}" for number, file in enumerate(sorted(files - groups.keys()))}
+    return groups
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
 
 
 def _file(item: pytest.Item) -> str:

@@ -84,9 +84,9 @@ class ReserveableGroups:
     def _learn(self, reserveable: Mapping[tuple[str, str], bool]) -> None:
         now = time.monotonic()
         with self._lock:
-            recent = {group_key: answer for group_key, answer in self._known.items() if now < answer[0]}
+            recent = {key: answer for key, answer in self._known.items() if now < answer[0]}
             self._known = recent | {
-                group_key: (now + _GROUP_SECONDS, is_reserveable) for group_key, is_reserveable in reserveable.items()
+                key: (now + _GROUP_SECONDS, is_reserveable) for key, is_reserveable in reserveable.items()
             }
 
 
