@@ -1,5 +1,6 @@
 """What the HTTP interface answers: to those who may and those who may not, to what is right and to what is not."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -10,8 +11,11 @@ import requests
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
+from berth_core.clock import SystemClock
 from berth_core.errors import BerthError
+from berth_descheduler.api.reads import FragmentationQueries
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.planner import read_shape
 from berth_descheduler.telemetry import KEY_REQUEST
 from berth_kube.errors import ForbiddenError, KubeError, ServerError
 from berth_kube.resources import (
@@ -577,6 +581,21 @@ def test_the_cluster_is_read_once_however_many_ask_how_fragmented_it_is(cluster:
         answers = _at_once(12, lambda index: ask("GET", f"{url}/v1/fragmentation?shape=cpu={index + 1}"))
     assert {answer.status_code for answer in answers} == {200}
     assert cluster.calls.count(f"list {NODES.plural} ") == 1
+
+
+def test_however_many_shapes_are_counted_what_capabilities_read_is_kept(cluster: ReviewingCluster) -> None:
+    reads: list[str] = []
+
+    async def answer_all() -> None:
+        queries = FragmentationQueries(cluster, SystemClock(), hurried(quick(), capacity_seconds=600))  # type: ignore[arg-type]
+        await queries.read(("calendar",), lambda: reads.append("first") or "the calendar")
+        for cores in range(1, 70):
+            await queries.fragmentation((read_shape(f"cpu={cores}"),))
+        await queries.read(("calendar",), lambda: reads.append("second") or "the calendar")
+        queries.close()
+
+    asyncio.run(answer_all())
+    assert reads == ["first"]
 
 
 def test_an_old_measurement_is_taken_anew(cluster: ReviewingCluster) -> None:

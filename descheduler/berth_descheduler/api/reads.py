@@ -103,11 +103,17 @@ class FragmentationQueries:
         self._workers = Workers(1, settings.times.request_seconds)
         self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
         self._readers = Workers(1, settings.times.request_seconds)
+        # Callers choose shapes, which must not push out what capabilities keep.
+        self._counted: TtlCache[tuple[str, ...], Capacity] = TtlCache(clock, _ANSWERS)
         self._derived: TtlCache[tuple[str, ...], Any] = TtlCache(clock, _ANSWERS)
 
     async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
-        key = ("fragmentation", *(shape.name for shape in shapes))
-        return await self.derive(key, lambda measured: describe_fragmentation(measured, shapes))
+        key = tuple(shape.name for shape in shapes)
+        return await self._counted.answer(
+            key,
+            lambda: self._work_out(lambda measured: describe_fragmentation(measured, shapes)),
+            lambda _: self._seconds,
+        )
 
     async def nodes(self) -> NodeList:
         return await self._work_out(lambda measured: describe_nodes(measured.snapshot, measured.at))
