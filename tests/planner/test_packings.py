@@ -55,8 +55,8 @@ def test_without_anything_to_waste_every_pod_finds_its_place() -> None:
     numbers, ones = np.array(sources.to_empty), np.ones(len(nodes), dtype=np.int64)
     candidates = Candidates(numbers, sources.pods_of, 2 * ones, ones, np.empty(0, dtype=np.int64), ones)
 
-    draining = pack_fully(packing, candidates, 1, NoDeadline())
+    draining = next(pack_fully(packing, candidates, [1], NoDeadline()), None)
 
     assert draining is not None
     assert (len(draining.nodes), draining.worth) == (1, 1)
-    assert pack_fully(packing, candidates, 2, NoDeadline()) is None
+    assert next(pack_fully(packing, candidates, [2], NoDeadline()), None) is None

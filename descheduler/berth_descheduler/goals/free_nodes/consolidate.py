@@ -185,13 +185,11 @@ class _ConsolidateRun:
         """Return a draining that leaves its targets nearly full where that frees more, else the one given."""
         most = self._most if exact is None else min(self._most, exact.most)
         reached = draining.worth if draining else 0
-        is_asked = self._problem.settings.search.exact and self._budget is None and not self._min_savings
-        for freed in range(most, reached, -1) if is_asked else ():
-            if is_over(self._deadline):
-                break
-            packed = pack_fully(self._packing, self._candidates, freed, self._deadline)
-            draining = draining if packed is None else self._improve(draining, [packed])
-            if draining is not None and draining.worth >= freed:
+        if not self._problem.settings.search.exact or self._budget is not None or self._min_savings:
+            return draining
+        for packed in pack_fully(self._packing, self._candidates, range(most, reached, -1), self._deadline):
+            draining = self._improve(draining, [packed])
+            if draining is not None and draining.worth >= packed.worth:
                 break
         return draining
 

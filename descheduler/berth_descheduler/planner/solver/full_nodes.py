@@ -8,12 +8,12 @@ full that all of them can be listed, and the program with one column for each is
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from berth_core import Deadline
+from berth_core import Deadline, is_over
 from berth_descheduler.planner.simulation import NodeIndex
 from berth_descheduler.planner.solver.bounds import holds
 from berth_descheduler.planner.solver.draining import Candidates, Draining
@@ -30,34 +30,44 @@ Filling = tuple[int, ...]
 """The kinds of the pods on a node, with repetitions."""
 
 
-def pack_fully(packing: PackingModel, candidates: Candidates, freed: int, deadline: Deadline) -> Draining | None:
-    """Return a draining that frees so many candidates and puts all their pods on the others.
+def pack_fully(
+    packing: PackingModel, candidates: Candidates, freed_counts: Iterable[int], deadline: Deadline
+) -> Iterator[Draining]:
+    """Yield drainings that free so many candidates and put all their pods on the others.
 
-    Returns None if the solver is not installed, nodes or their worth differ, a pod depends on others, there are too
-    many fillings, or there is no such packing.
+    The counts descend; one that no packing is found for is passed over. Yields nothing if the solver is not installed,
+    nodes or their worth differ, or a pod depends on others, and no more once there are too many fillings.
     """
-    nodes, kept = candidates.nodes, len(candidates.nodes) - freed
+    nodes = candidates.nodes
+    if candidates.differ or not is_installed():
+        return
     pods = np.flatnonzero((packing.pod_kind >= 0) & np.isin(packing.pod_node, nodes))
     kinds = np.unique(packing.pod_kind[pods])
-    if not is_installed() or kept < 1 or candidates.differ or not len(kinds) or packing.dependent[kinds].any():
-        return None
+    if not len(kinds) or packing.dependent[kinds].any():
+        return
     limits = holds(packing)[:, nodes]
     are_open = all(packing.allowed(int(kind))[nodes].all() for kind in kinds)
     if not are_open or (limits != limits[:, :1]).any():
-        return None
+        return
+    limit, column = limits[:, 0], packing.binding
     counts = Counter(packing.pod_kind[pods].tolist())
-    fillings = _list_fillings(packing, counts, limits[:, 0], kept)
-    chosen = None if fillings is None else _choose(fillings, counts, kept, deadline)
-    return None if chosen is None else _draining(packing, candidates, chosen)
+    demand = sum(int(packing.need[kind, column]) * count for kind, count in counts.items())
+    for freed in freed_counts:
+        kept = len(nodes) - freed
+        slack = kept * int(limit[column]) - demand
+        if kept < 1 or slack < 0:
+            continue
+        fillings = None if is_over(deadline) else _list_fillings(packing, counts, limit, slack)
+        if fillings is None:
+            return  # the fewer are freed, the more fillings there are
+        chosen = _choose(fillings, counts, kept, deadline)
+        if chosen is not None:
+            yield _draining(packing, candidates, chosen)
 
 
-def _list_fillings(packing: PackingModel, counts: Counter[int], limit: Ints, kept: int) -> list[Filling] | None:
+def _list_fillings(packing: PackingModel, counts: Counter[int], limit: Ints, slack: int) -> list[Filling] | None:
     """Return every filling of a node that wastes no more than all kept nodes may together; None if too many."""
     column = packing.binding
-    demand = sum(int(packing.need[kind, column]) * count for kind, count in counts.items())
-    slack = kept * int(limit[column]) - demand
-    if slack < 0:
-        return None
     by_size = sorted(counts, key=lambda kind: (-int(packing.need[kind, column]), kind))
     needs = [packing.need[kind].tolist() for kind in by_size]
     ascending = [-need[column] for need in needs]
