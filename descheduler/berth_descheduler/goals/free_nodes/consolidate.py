@@ -20,7 +20,7 @@ from berth_core import Deadline, EarlierDeadline, NoDeadline, Pod, Snapshot, is_
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.goals.free_nodes.kept_moves import propose_like
 from berth_descheduler.goals.free_nodes.ordered_sets import OrderedSets
-from berth_descheduler.goals.free_nodes.unfreed_nodes import explain_unfreed_nodes
+from berth_descheduler.goals.free_nodes.unfreed_nodes import UnfreedNodes
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, Prover, Quality, State
 from berth_descheduler.planner.problem import DisruptionCost, Sources, find_sources
 from berth_descheduler.planner.solver import (
@@ -143,10 +143,8 @@ class _ConsolidateRun:
         quality = self._quality(draining, exact)
         freed = frozenset(draining.nodes if draining else ())
         outcome = freed, quality
-        refusals = explain_unfreed_nodes(
-            self._problem, self._state, self._packing, self._sources, outcome, self._deadline
-        )
-        return Proposal(self._state.steps, refusals, quality)
+        unfreed = UnfreedNodes(self._problem, self._state, self._packing, self._sources, outcome, self._deadline)
+        return Proposal(self._state.steps, unfreed.explain(), quality)
 
     # --- search -----------------------------------------------------------------------------------------------------
 

@@ -21,24 +21,13 @@ _ASKED_LATE: Final = 2_000
 _STAYS_EMPTY: Final = Refusal(RefusalReason.ALREADY_EMPTY, "is empty and stays so")
 
 
-def explain_unfreed_nodes(
-    problem: Problem,
-    state: State,
-    packing: PackingModel,
-    sources: Sources,
-    outcome: tuple[frozenset[NodeIndex], Quality],
-    deadline: Deadline,
-) -> tuple[Refused, ...]:
-    """Return why nodes were not freed, and why blocking pods stay.
+class UnfreedNodes:
+    """Explains why nodes were not freed, and why blocking pods stay.
 
-    `state` is after the moves; `outcome` is what was freed and how good that is. A pod that is not named stays because
-    its node does. Little is asked after the deadline; the nodes that are left get the time limit as their reason.
+    The state is that after the moves; `outcome` is what was freed and how good that is. A pod that is not named stays
+    because its node does. Little is asked after the deadline; the nodes that are left get the time limit as their
+    reason.
     """
-    return tuple(sorted(_Reasons(problem, state, packing, sources, outcome, deadline).all()))
-
-
-class _Reasons:
-    """The reasons after one plan."""
 
     def __init__(
         self,
@@ -63,8 +52,11 @@ class _Reasons:
         self._empty = frozenset(sources.empty) - {step.target for step in state.steps}
         self._targets = [node for node in range(packing.nodes) if NodeIndex(node) not in self._freed]
 
-    def all(self) -> Iterable[Refused]:
-        """Yield every reason."""
+    def explain(self) -> tuple[Refused, ...]:
+        """Return every reason, sorted."""
+        return tuple(sorted(self._reasons()))
+
+    def _reasons(self) -> Iterable[Refused]:
         for node, refusal in self._sources.refusals.items():
             if refusal.reason is RefusalReason.NO_TARGET:
                 yield from self._stuck(node, refusal)
