@@ -57,8 +57,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_who_would_lose_its_room(case: Case) -> None:
-    found = pods_losing_room(cluster(*case.waiting, spare=case.spare), [MOVE])
-    assert tuple(one.metadata.name for one in found) == case.want
+    pods = pods_losing_room(cluster(*case.waiting, spare=case.spare), [MOVE])
+    assert tuple(pod.metadata.name for pod in pods) == case.want
 
 
 def test_a_plan_without_moves_takes_room_from_nobody() -> None:
@@ -68,7 +68,7 @@ def test_a_plan_without_moves_takes_room_from_nobody() -> None:
 def test_nodes_that_are_closed_beside_the_sources_count_as_taken() -> None:
     snapshot = cluster(waits(cpu="3"), spare="3")
     assert pods_losing_room(snapshot, [MOVE]) == ()
-    assert [one.metadata.name for one in pods_losing_room(snapshot, [MOVE], ["other"])] == ["waits"]
+    assert [pod.metadata.name for pod in pods_losing_room(snapshot, [MOVE], ["other"])] == ["waits"]
 
 
 def test_a_marked_node_is_wanted_only_by_pods_without_room_elsewhere() -> None:

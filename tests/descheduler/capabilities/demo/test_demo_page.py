@@ -41,7 +41,7 @@ def test_the_demo_shows_its_run_with_what_was_measured() -> None:
         phase=PlanPhase.SUCCEEDED, moves=landed, achieved=Achieved(freed_nodes=("low",), seconds=7.0)
     )
     spec = MigrationPlanSpec(moves=made.moves)
-    found = MigrationPlan(metadata=ObjectMeta(name="plan-1"), spec=spec, status=status)
+    carried_out = MigrationPlan(metadata=ObjectMeta(name="plan-1"), spec=spec, status=status)
     result = DemoResult(
         nodes=2,
         freed_nodes=1,
@@ -58,7 +58,7 @@ def test_the_demo_shows_its_run_with_what_was_measured() -> None:
         outcome="",
     )
 
-    page = build_demo_page(DemoRun(result, made, found, made.after))
+    page = build_demo_page(DemoRun(result, made, carried_out, made.after))
     nothing = build_demo_page(DemoRun(result, made, None, made.before))
 
     assert (page.tone, page.headline) == (Tone.WELL, "3 of 3 pods landed on their targets; 1 node freed in 7.0 s.")

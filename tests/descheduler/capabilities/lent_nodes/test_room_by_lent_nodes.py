@@ -173,7 +173,7 @@ def test_a_preemptable_pod_that_waits_has_the_room_of_an_open_lent_node_first() 
     found = planned(pods, usual(), lent(cpu="2"))
     hungry = waiting("hungry", annotations=SAYS_SO)
     assert [
-        one.metadata.name for one in pods_losing_room(snapshot([*pods, hungry], usual(), lent(cpu="2")), found.moves)
+        pod.metadata.name for pod in pods_losing_room(snapshot([*pods, hungry], usual(), lent(cpu="2")), found.moves)
     ]
     plain = waiting("plain")
     assert not pods_losing_room(snapshot([*pods, plain], usual(), lent(cpu="2")), found.moves)

@@ -40,8 +40,8 @@ def test_what_keeps_a_queue_from_its_guarantee_is_told(
     type_: str, status: str, reason: str, want: Invariant | None
 ) -> None:
     state = ClusterState(queues=(queue_that_says(type_, status, reason),))
-    found = [(one.invariant, one.target, one.detail) for one in find_queue_troubles(state)]
-    assert found == ([(want, "queue ml", f"{reason}: as it says")] if want else [])
+    troubles = [(trouble.invariant, trouble.target, trouble.detail) for trouble in find_queue_troubles(state)]
+    assert troubles == ([(want, "queue ml", f"{reason}: as it says")] if want else [])
 
 
 def test_a_queue_that_is_switched_off_has_no_trouble() -> None:

@@ -47,5 +47,7 @@ def test_queues_of_one_name_in_both_kinds_are_shown_apart() -> None:
     CapacityMetrics(registry).show_snapshot(several)
 
     labels = {"queue": "ml", "resource": "cpu", "part": "guaranteed"}
-    found = {one: registry.get_sample_value(QUEUE_GUARANTEE, {"source": one, **labels}) for one in QueueSource}
-    assert found == {QueueSource.VOLCANO: 24_000, QueueSource.BERTH: 16_000}
+    guaranteed = {
+        source: registry.get_sample_value(QUEUE_GUARANTEE, {"source": source, **labels}) for source in QueueSource
+    }
+    assert guaranteed == {QueueSource.VOLCANO: 24_000, QueueSource.BERTH: 16_000}

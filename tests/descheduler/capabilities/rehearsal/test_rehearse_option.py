@@ -23,12 +23,13 @@ BIG = pod("big", node="full", cpu="5", controller=owner(name="big"))
 WEB = pod("web-0", node="low", cpu="1", controller=owner(name="web"))
 
 
-def rehearsed(found: Plan, state: MoveState) -> Rehearsal:
+def rehearsed(proposed_plan: Plan, state: MoveState) -> Rehearsal:
     moves = tuple(
-        RehearsedMove(move, MoveStatus(namespace=move.namespace, pod=move.pod, state=state)) for move in found.moves
+        RehearsedMove(move, MoveStatus(namespace=move.namespace, pod=move.pod, state=state))
+        for move in proposed_plan.moves
     )
-    freed_nodes = found.freed_nodes if state is MoveState.LANDED else ()
-    return Rehearsal(moves, planned_nodes=tuple(found.freed_nodes), freed_nodes=tuple(freed_nodes))
+    freed_nodes = proposed_plan.freed_nodes if state is MoveState.LANDED else ()
+    return Rehearsal(moves, planned_nodes=tuple(proposed_plan.freed_nodes), freed_nodes=tuple(freed_nodes))
 
 
 @pytest.fixture
@@ -37,10 +38,14 @@ def plan_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
     def run_on(*options: str, pods: Sequence[Any] = (BIG, WEB), state: MoveState = MoveState.LANDED) -> int:
         def rehearse(
-            found: Plan, _snapshot: Snapshot, _deployments: Sequence[Mapping[str, Any]], _way: MoveMethod, _to: Console
+            proposed_plan: Plan,
+            _snapshot: Snapshot,
+            _deployments: Sequence[Mapping[str, Any]],
+            _way: MoveMethod,
+            _to: Console,
         ) -> Rehearsal:
-            assert found.moves
-            return rehearsed(found, state)
+            assert proposed_plan.moves
+            return rehearsed(proposed_plan, state)
 
         monkeypatch.setattr(rehearsal, "rehearse", rehearse)
         file = tmp_path / "snapshot.json"

@@ -647,17 +647,17 @@ def test_the_example_of_the_page_is_the_file_beside_it_and_opens() -> None:
 
 
 def test_nodes_that_were_chosen_for_a_reservation_that_never_came_are_chosen_again_after_a_while() -> None:
-    one = WindowSimulation(nodes=(big_node("node-a"), big_node("node-b")))
+    simulation = WindowSimulation(nodes=(big_node("node-a"), big_node("node-b")))
     for name in ("first", "second"):
-        one.apply(window_body(name, podNumToReserve=1, resources={"cpu": "64", "memory": "64Gi"}))
-    context = Context(one.api.as_client(), one.cache, one.settings, one.clock)
+        simulation.apply(window_body(name, podNumToReserve=1, resources={"cpu": "64", "memory": "64Gi"}))
+    context = Context(simulation.api.as_client(), simulation.cache, simulation.settings, simulation.clock)
     chooser = WindowNodeChooser(context)
 
     def choose(name: str) -> tuple[str, ...]:
-        window = one.window(name)
+        window = simulation.window(name)
         return chooser.choose(window, pod_spec_of(window), WindowSchedule.parse(window.spec).next_after(EARLY))
 
     assert choose("first") == ("node-a",)
     assert choose("second") == ("node-b",)
-    one.clock.advance(6)
+    simulation.clock.advance(6)
     assert choose("second") == ("node-a",)
