@@ -16,7 +16,7 @@ import yaml
 if __name__ == "__main__":  # as pytest has it
     _tests = Path(__file__).resolve().parents[1]
     sys.path[:0] = [str(_tests), str(_tests / "support")]
-from conventions.reference_pages import reference_pages
+from conventions.reference_pages import DESCHEDULER_PAGE, OPERATOR_PAGE, reference_pages
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = ROOT / "helm" / "berth"
@@ -243,6 +243,12 @@ def base_crds(sources: Mapping[str, str]) -> str:
     """Return all CRD files, by their names, as one file of the Kustomize base."""
     documents = (f"---\n{source}" for _, source in sorted(sources.items()))
     return f"# Generated from crds by `{_COMMAND}`.\n{''.join(documents)}"
+
+
+def copied_files() -> tuple[Path, ...]:
+    """Return every generated file."""
+    crds = (CHART / "crds" / path.name for path in sorted((ROOT / "crds").glob("*.yaml")))
+    return (*crds, KUSTOMIZE_BASE / "crds.yaml", CHART / "README.md", DESCHEDULER_PAGE, OPERATOR_PAGE)
 
 
 @cache

@@ -24,10 +24,16 @@ class Import:
 
 
 @cache
+def module_files() -> dict[str, Path]:
+    """Return the file of every module and package of the product by its dotted name."""
+    paths = [path for path in python_files() if path.relative_to(ROOT).parts[0] in COMPONENTS]
+    return {_dotted(path): path for path in paths if "docs" not in path.parts}
+
+
+@cache
 def trees() -> dict[str, ast.Module]:
     """Return the syntax tree of every module and package of the product by its dotted name."""
-    paths = [path for path in python_files() if path.relative_to(ROOT).parts[0] in COMPONENTS]
-    return {_dotted(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths if "docs" not in path.parts}
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in module_files().items()}
 
 
 def _dotted(path: Path) -> str:

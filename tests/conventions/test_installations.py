@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 import release
 from berth_service.extras import MODULES, Extra
-from conventions.test_imports import trees
+from conventions.test_imports import module_files, trees
 from conventions.test_project_files import NOT_IN_THE_OPERATOR, PROJECT, named
 from conventions.tracked import ROOT
 from installations import Installation, install_wheel
@@ -299,7 +299,7 @@ def plain_modules() -> frozenset[str]:
     return frozenset(modules_of(map(Requirement, PLAIN)))
 
 
-COMMANDS: Final = sorted(name for name in trees() if name.startswith("berth_descheduler.cli"))
+COMMANDS: Final = sorted(name for name in module_files() if name.startswith("berth_descheduler.cli"))
 
 
 @pytest.mark.parametrize("module", COMMANDS)

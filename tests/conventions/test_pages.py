@@ -17,12 +17,12 @@ from berth_descheduler.plugins import defragmentation as arguments
 from berth_descheduler.server import serve
 from berth_operator.cli import main as operator
 from berth_sandbox.invariants import Invariant
-from conventions.generate_copies import copies
+from conventions.generate_copies import copied_files
 from conventions.pages import PAGES, anchors, links, names, prose, rows
 from conventions.reference_pages import DESCHEDULER_PAGE, OPERATOR_PAGE
 from conventions.tracked import ROOT, shown, tracked_files
 
-GENERATED: Final = frozenset(copies())
+GENERATED: Final = frozenset(copied_files())
 WRITTEN: Final = [page for page in PAGES if page not in GENERATED and page.name != "CHANGELOG.md"]
 OPTIONS_OF_OTHERS: Final = {
     *("--all-namespaces", "--for", "--create-namespace", "--force", "--overwrite", "--set", "--tail", "--type"),

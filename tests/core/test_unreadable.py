@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.depths import MAX_DEPTH, cut, is_cut, is_too_deep
@@ -15,6 +14,7 @@ from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, R
 from berth_core.snapshot import Snapshot, kind_of
 from berth_core.unreadable import readable_body, stand_in, why_unreadable
 from builders import DEEP, as_api, list_file, nested_json, node, pod, reservation, workload
+from properties import holds_for
 
 DEPTHS = {"101 levels": 101, "as deep as Python takes": 900, "1,100 levels": 1_100, "100,000 levels": 100_000}
 
@@ -38,7 +38,10 @@ def depth_of(value: object) -> int:
 # --- cutting
 
 
-@given(st.recursive(st.text() | st.integers() | st.none(), lambda one: st.lists(one) | st.dictionaries(st.text(), one)))
+@holds_for(
+    st.recursive(st.text() | st.integers() | st.none(), lambda one: st.lists(one) | st.dictionaries(st.text(), one)),
+    quick=20,
+)
 def test_what_is_not_too_deep_is_left_as_it_is(value: object) -> None:
     raw = json.dumps(value).encode()
     assert cut(raw) == raw

@@ -31,6 +31,7 @@ def test_each_capability_has_a_folder_and_its_lines() -> None:
     assert sorted(capability.__module__.split(".")[2] for capability in registry.CAPABILITIES) == NAMES
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", NAMES)
 def test_the_descheduler_is_imported_without(name: str, tmp_path: Path) -> None:
     copy = DESCHEDULER.copy_without(name, tmp_path)

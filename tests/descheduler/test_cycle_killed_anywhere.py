@@ -146,7 +146,7 @@ LANDINGS = {"at once": lambda _: None, "late": landing_late}
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
     ("landing", "step"),
-    [("at once", 4), *(pytest.param(landing, 1, marks=pytest.mark.deep) for landing in LANDINGS)],
+    [("at once", 9), *(pytest.param(landing, 1, marks=pytest.mark.deep) for landing in LANDINGS)],
 )
 def test_the_next_run_ends_what_a_killed_one_began(landing: str, step: int) -> None:
     calls_to_live = 0

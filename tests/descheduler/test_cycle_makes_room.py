@@ -254,7 +254,7 @@ def test_a_taint_that_outlived_the_recorded_end_of_its_room_comes_off(cluster: R
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.deep)])
 def test_the_next_run_ends_what_a_killed_one_began(step: int) -> None:
     calls_to_live = 0
     for calls_to_live in itertools.count(step=step):

@@ -35,6 +35,7 @@ from berth_kube.errors import (
 from berth_kube.resources import MIGRATION_PLANS
 from builders import FakeClock
 from descheduler.fake_cluster import call, failure
+from properties import holds_for
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 
@@ -167,7 +168,7 @@ def test_a_caller_has_a_burst_and_then_a_pace() -> None:
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-@given(st.from_regex(SHAPE_PATTERN, fullmatch=True))
+@holds_for(st.from_regex(SHAPE_PATTERN, fullmatch=True), quick=20)
 def test_every_shape_that_the_description_allows_is_read(text: str) -> None:
     (shape,) = read_shapes([text])
     assert shape.amounts == read_shape(text).amounts

@@ -412,7 +412,7 @@ def test_a_release_without_an_answer_is_known_by_what_is_seen_or_taken_back(*, i
 @pytest.mark.parametrize(
     ("ending", "step"),
     [
-        *(("continued", 7), ("aborted", 7), ("deleted", 7)),
+        *(("continued", 11), ("aborted", 13), ("deleted", 17)),
         *(pytest.param(ending, 1, marks=pytest.mark.deep) for ending in ("continued", "aborted", "deleted")),
     ],
 )

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth_kube import yaml_documents
 from berth_kube.yaml_documents import LARGEST_BYTES, load_documents, locate_documents, read_bounded
+from properties import holds_for
 
 LAUGHS = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
 MERGES = "a0: &a0 {k: v}\n" + "".join(f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
@@ -48,12 +48,13 @@ def test_aliases_within_bounds_are_taken() -> None:
     assert load_documents(text) == (first, "second", None)
 
 
-@settings(max_examples=30)
-@given(
+@holds_for(
     st.recursive(
         st.text() | st.integers() | st.booleans() | st.none(),
         lambda one: st.lists(one) | st.dictionaries(st.text(), one),
-    )
+    ),
+    quick=10,
+    deep=30,
 )
 def test_what_is_written_is_read_as_by_the_library(value: object) -> None:
     assert load_documents(yaml.safe_dump(value)) == (value,)

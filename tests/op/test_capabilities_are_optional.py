@@ -43,6 +43,7 @@ def test_each_capability_has_a_folder_and_its_lines() -> None:
     assert sorted(capability.__module__.split(".")[2] for capability in registry.CAPABILITIES) == NAMES
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", NAMES)
 def test_the_operator_is_imported_without(name: str, tmp_path: Path) -> None:
     copy = OPERATOR.copy_without(name, tmp_path)

@@ -4,12 +4,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.reservations import ObjectReference, Reservation, SlotState
 from berth_operator.reservation.fair_sharing import FairSharing, has_share
 from handover_builders import place, slot
+from properties import holds_for
 
 HOUR = 3600.0
 STEP = 4.0
@@ -174,7 +174,7 @@ def test_the_past_is_forgotten_in_time() -> None:
     assert shares.delay("team-a", "node-b") == 60
 
 
-@given(st.integers(1, 12), st.lists(st.floats(1, 900), min_size=1, max_size=6))
+@holds_for(st.integers(1, 12), st.lists(st.floats(1, 900), min_size=1, max_size=6))
 def test_a_namespace_that_never_ends_one_well_keeps_a_node_guarded_less_than_half_of_the_time(
     beside: int, lengths: list[float]
 ) -> None:

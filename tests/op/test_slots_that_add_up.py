@@ -56,6 +56,7 @@ from handover_builders import (
     told,
     with_condition,
 )
+from properties import holds_for
 
 PART: Final = task("web", cpu="2", memory="2Gi", replicas=10)
 FIVE: Final = task("web", cpu="2", memory="2Gi", replicas=5)
@@ -523,7 +524,11 @@ class Cluster:
 CAPACITY: Final = {"node-a": 4, "node-b": 3, "node-c": 3}
 
 
-@given(sizes=st.lists(st.integers(1, 10), max_size=12), pauses=st.lists(st.booleans(), min_size=12, max_size=12))
+@holds_for(
+    sizes=st.lists(st.integers(1, 10), max_size=12),
+    pauses=st.lists(st.booleans(), min_size=12, max_size=12),
+    quick=20,
+)
 def test_pods_of_any_size_share_the_slots_and_none_comes_between(sizes: list[int], pauses: list[bool]) -> None:
     """A pod gets its slots at once and of one node, or goes its own way; no node has more on it than it holds."""
     slots = [(index, node) for index, node in enumerate(n for n, count in CAPACITY.items() for _ in range(count))]

@@ -220,6 +220,7 @@ class Replay:
     st.one_of(clusters(), tight_clusters()),
     st.sampled_from((*WAYS.values(), minimizing(), making_room(shapes=("cpu=5",)))),
     st.integers(-1, 4),
+    quick=4,
 )
 def test_no_move_of_any_strategy_goes_beyond_it(snapshot: Snapshot, how: PlannerSettings, left: int) -> None:
     names = [node.metadata.name for node in snapshot.nodes]

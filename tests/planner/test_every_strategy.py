@@ -163,7 +163,7 @@ def placed_pods(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
             yield one.metadata.namespace, one.metadata.name
 
 
-@holds_for(snapshots, ways, st.randoms(use_true_random=False), quick=6)
+@holds_for(snapshots, ways, st.randoms(use_true_random=False), quick=4)
 def test_the_order_of_the_objects_does_not_matter(
     snapshot: Snapshot, how: PlannerSettings, chance: random.Random
 ) -> None:

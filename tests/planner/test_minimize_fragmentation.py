@@ -104,7 +104,7 @@ def least_in_any_order(snapshot: Snapshot, how: PlannerSettings, moves: int, *, 
 resources = st.sampled_from(("cpu", GPU))
 
 
-@holds_for(tiny_clusters(), resources)
+@holds_for(tiny_clusters(), resources, quick=4)
 def test_one_move_is_the_best_there_is(snapshot: Snapshot, resource: str) -> None:
     how = minimizing(resource, max_moves=1)
 
@@ -114,7 +114,7 @@ def test_one_move_is_the_best_there_is(snapshot: Snapshot, resource: str) -> Non
     assert made.fragmentation.fragmented_after == least_in_any_order(snapshot, how, 1, falling=True)
 
 
-@holds_for(tiny_clusters(), resources)
+@holds_for(tiny_clusters(), resources, quick=4)
 def test_no_order_of_two_moves_goes_below_the_bound(snapshot: Snapshot, resource: str) -> None:
     how = minimizing(resource, max_moves=2)
 
@@ -129,7 +129,7 @@ def test_no_order_of_two_moves_goes_below_the_bound(snapshot: Snapshot, resource
     assert not made.quality.proven_optimal or made.fragmentation.fragmented_after == least
 
 
-@holds_for(st.one_of(tiny_clusters(), tight_clusters()), st.sampled_from((None, 1, 4)), st.integers(0, 2))
+@holds_for(st.one_of(tiny_clusters(), tight_clusters()), st.sampled_from((None, 1, 4)), st.integers(0, 2), quick=4)
 def test_each_step_is_feasible_and_no_pod_moves_twice(snapshot: Snapshot, most: int | None, seed: int) -> None:
     made = plan(snapshot, minimizing(max_moves=most, seed=seed))
 
@@ -141,7 +141,7 @@ def test_each_step_is_feasible_and_no_pod_moves_twice(snapshot: Snapshot, most: 
     assert made == plan(snapshot, minimizing(max_moves=most, seed=seed))
 
 
-@holds_for(tiny_clusters(), resources, st.sampled_from((None, 2)))
+@holds_for(tiny_clusters(), resources, st.sampled_from((None, 2)), quick=4)
 def test_the_measure_falls_with_every_move_but_those_that_say_so_and_is_as_reported(
     snapshot: Snapshot, resource: str, most: int | None
 ) -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
 
 LEAVES_OUT = [HealthCheck.too_slow, HealthCheck.data_too_large]
-QUICK = 10
+QUICK = 6
 DEEP = 100
 MANY = (pytest.mark.deep, pytest.mark.examples)
 """Marks what tries a property that quick tests try, too, on many more examples."""

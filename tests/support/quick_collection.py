@@ -1,16 +1,34 @@
-"""Tests are collected without the garbage collector: what modules and items make stays to the end of the run."""
+"""Tests are collected without the garbage collector, and each file is compiled by one worker."""
 
+import fcntl
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
 from berth_service.quick_imports import quick_imports
+from cluster_fixtures import is_worker
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect without it, and let later collections skip what there is by then."""
+    """Collect without it, and let later collections skip what there is by then: modules and items stay to the end."""
     with quick_imports():
         yield
-    gc.freeze()
+        gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Import a file in one worker at a time: on a fresh checkout the others load what the first one has compiled.
+
+    Workers collect the same files in the same order, so that all would compile each of them at the same moment.
+    """
+    if not (is_worker(collector.config) and isinstance(collector, pytest.Module)):
+        return (yield)
+    with Path(__file__).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return (yield)

@@ -296,7 +296,7 @@ def test_the_last_look_before_an_eviction_keeps_the_pod(change: str, words: str)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.deep)])
 def test_the_next_run_ends_what_a_killed_one_began(step: int) -> None:
     calls_to_live = 0
     for calls_to_live in itertools.count(step=step):

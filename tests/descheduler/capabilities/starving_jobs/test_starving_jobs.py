@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -58,6 +57,7 @@ from builders import (
     workload,
 )
 from planner.clusters import HOSTNAME, apart, selector, term
+from properties import holds_for
 
 LONG_AGO, LATER = "2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z"
 JUST_NOW = "2026-11-21T11:59:00Z"
@@ -493,7 +493,8 @@ def test_nodes_that_a_tenant_names_in_vain_count_for_no_policy(reason: Reservati
     assert fenced_nodes([of_a_job]) == {"n1", "n2"}
 
 
-@given(
+@holds_for(
+    quick=20,
     percent=st.integers(1, 100),
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6),
     loads=st.lists(st.integers(0, 4), min_size=1, max_size=12),
