@@ -128,7 +128,7 @@ def readme_commands() -> list[str]:
 def test_the_readme_has_one_command_for_the_tests_that_uses_the_lock() -> None:
     (command,) = [line for line in readme_commands() if "pytest" in line]
     assert "-c requirements.lock -e '.[test]'" in command
-    assert command.endswith(".venv/bin/pytest -n 4")
+    assert command.endswith(".venv/bin/pytest -n 5")
 
 
 def test_the_ci_takes_its_command_from_the_readme() -> None:

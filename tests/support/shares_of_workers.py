@@ -1,21 +1,50 @@
-"""How the worker processes of a run share the tests: by file, and those of one control plane together."""
+"""How the worker processes of a run share the tests: by file, and a few workers take those of a control plane."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadGroupScheduling
+from xdist.workermanage import WorkerController
 
 from cluster_fixtures import is_worker
 
+WORKERS: Final = {"sandbox": 2, "cluster": 1}
+"""The fixtures of control planes that the tests of a run share, and how many workers start one, as most is waiting.
+
+To start one takes seconds of a processor.
+"""
+
 
 class ByFileAndControlPlane(LoadGroupScheduling):
-    """Gives a worker a whole file, or all files on the same control plane, whose start takes seconds of a processor."""
+    """Gives a worker a file at a time: of the control plane that it has started, while there are any, then others."""
 
     def _split_scope(self, nodeid: str) -> str:
-        """Return the group of a test, without one its file."""
+        """Return the file of a test, with the control plane that it needs, such as `test_chain.py@cluster`."""
         group: str = super()._split_scope(nodeid)
-        return nodeid.split("::", 1)[0] if group == nodeid else group
+        file = nodeid.split("::", 1)[0]
+        return file if group == nodeid else f"{file}@{group}"
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        first = next(
+            (scope for kind in self._kinds_for(node) for scope in self.workqueue if _kind(scope) == kind), None
+        )
+        if first is not None:
+            self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
+
+    def _kinds_for(self, node: WorkerController) -> Iterator[str]:
+        """Yield which tests a worker takes, by control plane; "" needs none."""
+        started = {worker: max(map(_kind, scopes), default="") for worker, scopes in self.assigned_work.items()}
+        if own := started[node]:
+            yield own
+        else:
+            yield from (kind for kind, workers in WORKERS.items() if list(started.values()).count(kind) < workers)
+        yield ""
+
+
+def _kind(scope: str) -> str:
+    return scope.partition("@")[2]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -23,35 +52,31 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> ByFileAndControlPlane:
     return ByFileAndControlPlane(config, log)
 
 
-WORKERS: Final = {"sandbox": 2, "cluster": 1}
-"""The fixtures of control planes that the tests of a run share, and how many workers start one, as most is waiting."""
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Group what shares a control plane of a run, and have what waits for control planes begin at once.
+    """Name the control plane that a file needs, and have what waits for control planes begin at once.
 
-    Deep tests stay apart: all of them together would keep one worker for most of an hour.
+    Deep tests stay apart: all of them together would keep a few workers for most of an hour.
     """
-    groups = _groups_of_files(items)
+    kinds = _kinds_of_files(items)
     for item in items:
-        if _file(item) in groups and not item.get_closest_marker("deep"):
-            item.add_marker(pytest.mark.xdist_group(groups[_file(item)]))
+        if _file(item) in kinds and not item.get_closest_marker("deep"):
+            item.add_marker(pytest.mark.xdist_group(kinds[_file(item)]))
     yield
     if is_worker(config):
         grouped = (item.nodeid for item in items if item.get_closest_marker("xdist_group"))
         if config.getoption("loadgroup") and not all("@" in nodeid for nodeid in grouped):
             raise pytest.UsageError("pytest-xdist does not group tests with this pytest: see pyproject.toml")
-        items.sort(key=lambda item: (_file(item) not in groups, item.get_closest_marker("cluster") is None))
+        items.sort(key=lambda item: (_file(item) not in kinds, item.get_closest_marker("cluster") is None))
 
 
-def _groups_of_files(items: list[pytest.Item]) -> dict[str, str]:
-    """Return the group of each file with tests on a control plane that is shared, such as `sandbox-1`."""
-    groups = {}
-    for fixture, workers in WORKERS.items():
+def _kinds_of_files(items: list[pytest.Item]) -> dict[str, str]:
+    """Return which shared control plane each file needs that needs one."""
+    kinds: dict[str, str] = {}
+    for fixture in WORKERS:
         files = {_file(item) for item in items if item.get_closest_marker("cluster") and fixture in _fixtures(item)}
-        groups |= {file: f"{fixture}-{number % workers}" for number, file in enumerate(sorted(files - groups.keys()))}
-    return groups
+        kinds = dict.fromkeys(files, fixture) | kinds
+    return kinds
 
 
 def _fixtures(item: pytest.Item) -> list[str]:
