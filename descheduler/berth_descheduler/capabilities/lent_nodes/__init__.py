@@ -1,1 +1,1 @@
-"""Moves pods off nodes that are lent by the clock, and onto them while they are lent."""
+"""Moves pods off nodes that are lent at certain hours, and onto them while they are lent."""

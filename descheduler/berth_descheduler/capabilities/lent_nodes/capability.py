@@ -1,4 +1,4 @@
-"""What the descheduler asks of its part in lent nodes."""
+"""Registers lent nodes with the descheduler: their plugin, rule, own policies and findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LentNodesCapability(Capability):
-    """Nodes that belong to a RevocableZone."""
+    """Lent nodes, which are those of RevocableZones."""
 
     name: ClassVar[str] = LENT_NODES
     plugin: ClassVar[PluginType] = LentNodes

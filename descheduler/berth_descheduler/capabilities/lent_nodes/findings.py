@@ -1,7 +1,7 @@
-"""The faults that keep lent nodes from being used and emptied by the clock, for `berth doctor`.
+"""Finds what keeps nodes from being lent and emptied in time, for `berth doctor`.
 
-The conditions of RevocableZones report their own times, fences and pods. What they cannot know is found here: a label
-that names no zone, a zone whose policy does not empty it, and DaemonSets that taints keep off lent nodes.
+A RevocableZone reports its own times, fences and pods in its conditions. This module adds what the zone cannot know: a
+label that names no zone, a policy that does not empty its zone, and DaemonSets that taints keep off lent nodes.
 """
 
 from collections import defaultdict
@@ -47,14 +47,16 @@ _BY_CONDITION: Final = (
     (ZoneCondition.EMPTY_IN_TIME, ZoneReason.LEFT_OVER, Invariant.ZONE_LATE),
 )
 _OF_PLANS: Final = {DRAINING_TAINT, HANDOVER_TAINT, ROOM_TAINT}
-"""Taints that Berth puts on nodes for a while."""
+"""Taints that Berth sets only for a while, so that they keep no DaemonSet off for good."""
 
+# The list of `AddOrUpdateDaemonPodTolerations` in kubernetes, pkg/controller/daemon/util/daemonset_util.go. It adds
+# network-unavailable for hostNetwork pods only; that taint goes by itself once the network is up.
 _NODE_CONDITIONS: Final = ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure")
 _ALWAYS_TOLERATED: Final = tuple(
     Toleration(key=f"node.kubernetes.io/{condition_name}", operator="Exists")
     for condition_name in (*_NODE_CONDITIONS, "unschedulable", "network-unavailable")
 )
-"""What the controller of DaemonSets adds to their pods; the last only with `hostNetwork`, and it passes by itself."""
+"""The tolerations that the DaemonSet controller adds to its pods."""
 
 
 class _Template(msgspec.Struct, frozen=True):
@@ -73,7 +75,7 @@ class _DaemonSet(msgspec.Struct, frozen=True):
 def find_zone_troubles(
     client: KubeClient, state: ClusterState, policies: Sequence[DeschedulerPolicy]
 ) -> Iterator[Violation]:
-    """Yield what keeps nodes from being lent and given back as their zones say."""
+    """Yield what keeps nodes from being lent and given back at the times of their zones."""
     try:
         zones = [RevocableZone.read(body) for body in client.list(REVOCABLE_ZONES).items]
     except NotFoundError:
@@ -81,8 +83,8 @@ def find_zone_troubles(
     lent = [node for node in state.nodes if REVOCABLE_ZONE_LABEL in node.metadata.labels]
     yield from _unknown_zones(zones, lent)
     for zone in zones:
-        yield from _said_by_itself(zone)
-    for zone in filter(_has_to_be_emptied, zones):
+        yield from _reported_by_zone(zone)
+    for zone in filter(_must_be_emptied, zones):
         taking_over = [policy for policy in policies if takes_over(policy, zone.metadata.name)]
         if taking_over and not any(_empties(policy, zone) for policy in taking_over):
             text = f"{count(zone.status.nodes, 'node')} with {count(zone.status.pods, 'pod')} that have to leave"
@@ -104,8 +106,8 @@ def _unknown_zones(zones: Iterable[RevocableZone], lent: Iterable[Node]) -> Iter
             yield Violation(Invariant.ZONE_UNKNOWN, f"node {node.metadata.name}", f"its label names {label!r}")
 
 
-def _said_by_itself(zone: RevocableZone) -> Iterator[Violation]:
-    """Yield what the conditions of a zone say; one that is switched off needs no nodes."""
+def _reported_by_zone(zone: RevocableZone) -> Iterator[Violation]:
+    """Yield the problems that a zone's own conditions report; a suspended zone needs no nodes."""
     for condition_type, reason, invariant in _BY_CONDITION:
         condition = zone.condition(condition_type)
         is_off = zone.status.state == ZoneState.SUSPENDED and invariant is Invariant.ZONE_WITHOUT_NODES
@@ -113,14 +115,14 @@ def _said_by_itself(zone: RevocableZone) -> Iterator[Violation]:
             yield Violation(invariant, f"revocablezone {zone.metadata.name}", condition.message)
 
 
-def _has_to_be_emptied(zone: RevocableZone) -> bool:
-    """Return whether pods have to leave a zone's nodes, sooner or later."""
+def _must_be_emptied(zone: RevocableZone) -> bool:
+    """Return whether a zone will close while pods are on its nodes."""
     never_closes = zone.status.state == ZoneState.OPEN and zone.status.closes_at is None
     return bool(zone.status.nodes and zone.status.pods) and not never_closes
 
 
 def _empties(policy: DeschedulerPolicy, zone: RevocableZone) -> bool:
-    """Return whether a policy with the plugin takes pods off a zone's nodes by itself, as often as the zone needs."""
+    """Return whether a policy moves pods off a zone's nodes without a person, as often as the zone needs."""
     trigger = policy.spec.trigger
     if policy.spec.mode is not RunMode.AUTO or policy.spec.suspend:
         return False

@@ -1,6 +1,6 @@
-"""The runs by which a RevocableZone empties its nodes itself, without a DeschedulerPolicy.
+"""The implicit policies by which RevocableZones empty their nodes without a DeschedulerPolicy.
 
-A policy that enables `LentNodes` under `deschedule` takes them over for the zones that it names, or for all.
+A policy that enables `LentNodes` under `deschedule` replaces them for the zones that it names, or for all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,11 +33,11 @@ ZONES_ARGUMENT: Final = "zones"
 _PREFIX: Final = "revocablezone-"
 _MOST_MOVES: Final = 50
 _SHORTEST_PERIOD: Final = timedelta(seconds=10)
-"""Runs are not made more often, as those of policies are not."""
+"""The shortest interval between runs, as for any policy."""
 
 
 def zone_policies(client: KubeClient, of_people: Sequence[DeschedulerPolicy]) -> Iterator[OwnPolicy]:
-    """Yield the policy of each zone that no policy of people empties; none where the cluster has no such kind."""
+    """Yield the implicit policy of each zone that no policy in `of_people` takes over; none without the CRD."""
     with suppress(NotFoundError):
         for zone in (RevocableZone.read(body) for body in client.list(REVOCABLE_ZONES).items):
             if not any(takes_over(policy, zone.metadata.name) for policy in of_people):
@@ -46,9 +46,9 @@ def zone_policies(client: KubeClient, of_people: Sequence[DeschedulerPolicy]) ->
 
 
 def takes_over(policy: DeschedulerPolicy, zone: str) -> bool:
-    """Return whether a policy says how a zone is emptied, be it suspended or run for plans only.
+    """Return whether a policy is responsible for emptying a zone, even if it is suspended or only plans.
 
-    Only that part of it is read: with a mistake elsewhere in it, the zone must not evict what the policy would keep.
+    Only this part of the policy is read: a mistake elsewhere must not let the zone evict what the policy protects.
     """
     return any(
         LENT_NODES in profile.plugins.deschedule.enabled and _names(profile, zone) for profile in policy.spec.profiles
@@ -56,7 +56,10 @@ def takes_over(policy: DeschedulerPolicy, zone: str) -> bool:
 
 
 def zone_policy(zone: RevocableZone) -> DeschedulerPolicy:
-    """Return the policy of a zone; it rests while no pod has to leave. Raises `InputError` for a wrong period."""
+    """Return the implicit policy of a zone, suspended while no pod must leave.
+
+    Raises `InputError` for an invalid eviction period.
+    """
     name = zone.metadata.name
     args: Mapping[str, Any] = {ZONES_ARGUMENT: [name]}
     profile = Profile(
@@ -89,7 +92,7 @@ def policy_name(zone: str) -> str:
 
 
 def _pods_must_leave_now(zone: RevocableZone) -> bool:
-    """Return whether pods have to leave now; a zone with a wrong field closes its nodes and evicts no pod."""
+    """Return whether pods must leave now; an invalid zone closes its nodes but evicts nothing."""
     closed = {ZoneState.EMPTYING.value, ZoneState.CLOSED.value, ZoneState.SUSPENDED.value}
     return bool(zone.status.pods) and zone.status.state in closed and not zone.metadata.deletion_timestamp
 

@@ -1,10 +1,10 @@
-"""The plugin `LentNodes`: pods leave lent nodes that are closed, and make room on the others by open ones.
+"""The plugin `LentNodes`: empties lent nodes that are closed, and moves pods to those that are open.
 
-A node is lent if it carries the label of a zone, and closed while the operator's fence lets in DaemonSet pods only:
-before the window of its zone ends, and until the next one begins. A run names as many pods of a job as its budget
-allows, by default one in each period. A preemptable pod that no other node takes is evicted all the same, and without
-trying others once there is no time left for that. As a balance plugin it moves preemptable pods off the nodes that are
-not lent where other pods wait for room there.
+A node is lent if it has the label of a zone. It is closed while the operator's fence admits DaemonSet pods only, which
+is from some time before the end of its zone's window until the next window. Each run moves as many pods of a job as its
+budget allows, by default one per period. A preemptable pod that fits no other node is evicted without a target; once
+time is short, no other node is tried. As a balance plugin it moves preemptable pods off nodes that are not lent where
+other pods wait for room.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -46,7 +46,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 
 
 class EvictionMode(StrEnum):
-    """Whether pods are evicted for others without a place for them."""
+    """Whether pods are evicted without a target to make room for others."""
 
     NEVER = "Never"
     LAST_RESORT = "LastResort"
@@ -54,14 +54,14 @@ class EvictionMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LentNodes:
-    """Names the pods that have to leave lent nodes now, and makes room by open ones."""
+    """Proposes the pods that must leave lent nodes, and makes room for others by moving pods to open ones."""
 
     goal: ClassVar[MakeRoomGoal] = MakeRoomGoal()
 
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
     evictions: EvictionMode = EvictionMode.NEVER
     zones: frozenset[str] = frozenset()
-    """The zones whose nodes are emptied; none: all."""
+    """The zones whose nodes are emptied; all if empty."""
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "LentNodes":
@@ -74,7 +74,6 @@ class LentNodes:
         return cls(namespaces, EvictionMode(raw_evictions), _read_zones(args.get("zones", [])))
 
     def strategy(self, deadline: Deadline) -> Strategy:
-        """Return the strategy that makes room."""
         from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
         evicts = self.evictions is EvictionMode.LAST_RESORT
@@ -82,7 +81,7 @@ class LentNodes:
 
     @property
     def objective(self) -> Objective:
-        """Return what is asked for, as a MigrationPlan records it."""
+        """The objective that a MigrationPlan records."""
         args = {"namespaces": self.namespaces.to_mapping(), "evictions": self.evictions.value}
         return Objective(plugin=LENT_NODES, strategy=LENT_NODES, args=args)
 
@@ -118,13 +117,13 @@ def _nodes_of(nodes: Iterable[Node], zones: Collection[str]) -> frozenset[str]:
 
 
 def evicts_for_room(plugins: PluginSet) -> bool:
-    """Return whether preemptable pods are evicted without a target where no moves make room for others."""
+    """Return whether the enabled balance plugin is `LentNodes` with `evictions: LastResort`."""
     balance = plugins.balance
     return balance.name == LENT_NODES and balance.plugin.objective.args.get("evictions") == EvictionMode.LAST_RESORT
 
 
 def _candidate(job: JobOnLentNodes, pod: Pod, *, or_evict: bool) -> Candidate:
-    """Return a pod that has to leave; a preemptable one goes without a place once there is no time to find one."""
+    """Return the candidate for a pod; a preemptable one is evicted without a target once its node is due."""
     node, nodes = pod.spec.node_name, None
     reason = f"the lent node {node} is closed"
     if or_evict and job.is_late(job.closed[node]):

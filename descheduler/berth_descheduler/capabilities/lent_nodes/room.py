@@ -1,4 +1,4 @@
-"""Room for pods that are not preemptable: preemptable ones move to open lent nodes, or to others that take them."""
+"""Makes room for pods that are not preemptable by moving preemptable pods, to open lent nodes where possible."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ _LENT_ALREADY: Final = Refusal(RefusalReason.REFUSED_BY_PLUGIN, f"{LENT_NODES}: 
 
 @dataclass(frozen=True, slots=True)
 class RoomForOthers:
-    """Asks `MakeRoom` for moves of preemptable pods by which others fit."""
+    """A strategy that lets `MakeRoom` move preemptable pods only."""
 
     make_room: Strategy
     namespaces: EvictableNamespaces
@@ -49,7 +49,7 @@ class RoomForOthers:
     """Whether preemptable pods are evicted without a target where no moves make room for others."""
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Return the pods that no node takes, except preemptable ones, which use lent nodes themselves."""
+        """Return the unschedulable pods, except preemptable ones: those may use lent nodes themselves."""
         groups = preemptable_groups_in(snapshot)
         return tuple(
             pod
@@ -63,12 +63,12 @@ class RoomForOthers:
         )
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
-        """Return the nodes from which pods may be taken."""
+        """Return the nodes from which pods may be moved."""
         lent = problem.cluster.lent
         return tuple(node for node in self.make_room.possible_sources(problem) if node not in lent)
 
     def propose(self, problem: Problem, state: State) -> Proposal:
-        """Return the fewest moves of preemptable pods by which others fit, to open lent nodes where these take them."""
+        """Return the fewest moves that make room, with targets on open lent nodes where those admit the pods."""
         if problem.cluster.waiting_node is None:
             return Proposal((), ())
         groups = preemptable_groups_in(problem.cluster.snapshot)
@@ -89,7 +89,7 @@ class RoomForOthers:
 
 
 def _spare_by_job(problem: Problem) -> dict[str, int]:
-    """Return how many pods may leave now of each job."""
+    """Return how many pods may leave now, by job."""
     snapshot, settings = problem.cluster.snapshot, problem.settings
     closed = closed_lent_nodes(snapshot.nodes, snapshot.pods, settings.scope.own_namespace)
     groups = groups_by_key(snapshot)
@@ -100,14 +100,15 @@ def _spare_by_job(problem: Problem) -> dict[str, int]:
 
 
 def _to_lent_nodes(state: State, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Make the steps in the state, to lent nodes wherever one takes the pod, and return them.
+    """Make the steps in the state, each to a lent node if one admits the pod, and return them.
 
-    If the other steps no longer work then, all are made as they are.
+    If a later step becomes impossible, all steps are made with their original targets.
     """
     lent = [node for node, is_open in state.cluster.lent.items() if is_open]
     moves = Counter(step.pod for step in steps)
     steps_before = state.mark()
     for step in steps:
+        # A pod that moves more than once keeps its targets: later steps start from them.
         open_nodes = lent if moves[step.pod] == 1 else []
         target = next(
             (target_node for target_node in (*open_nodes, step.target) if state.refusal(step.pod, target_node) is None),

@@ -1,7 +1,7 @@
-"""Makes room by evictions where no moves make any.
+"""Makes room by evictions for pods that no moves help.
 
-For each pod that is still without room, the node is chosen where the fewest pods have to go, gangs whole. Of the pods
-that go, those that another node takes are moved there after all; the others are evicted without a target.
+Each pod gets the node from which the fewest victims have to go; the pods of a gang get room together or not at all.
+Victims that fit on another node are moved there after all, and the others are evicted without a target.
 """
 
 from collections import Counter, defaultdict
@@ -16,13 +16,13 @@ from berth_descheduler.planner.problem import DisruptionCost
 from berth_descheduler.planner.simulation import ClassIndex
 
 Placed: TypeAlias = tuple[PodIndex, NodeIndex]
-"""A waiting pod, and the node where it gets room."""
+"""A waiting pod with the node on which it gets room."""
 
 
 def with_evictions(problem: Problem, state: State, moved: Proposal, spare: Mapping[str, int]) -> Proposal:
-    """Return a proposal of moves with the evictions by which more pods fit, all of them made in the state.
+    """Return the proposal `moved` with the evictions that let more pods fit; all steps are made in `state`.
 
-    `spare` has how many pods of each job may go; jobs that it lacks spare none.
+    `spare` is the number of pods that may leave by job, 0 for a job that is absent.
     """
     run = _Evictions(problem, moved, spare)
     placements = tuple(run.place_all())
@@ -50,7 +50,7 @@ def with_evictions(problem: Problem, state: State, moved: Proposal, spare: Mappi
 
 @dataclass
 class _Evictions:
-    """One search, in a state of its own: a pod that goes is put on the node of those that wait."""
+    """One search, in a state of its own, in which victims are put on the waiting node."""
 
     problem: Problem
     moved: Proposal
@@ -59,16 +59,16 @@ class _Evictions:
     reasons: dict[PodIndex, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Take the moves and their rooms as given."""
+        """Apply the given moves and rooms to the search's own state."""
         cluster = self.problem.cluster
         self._kept = self.problem.pod_refusals
         self._cost = DisruptionCost(self.problem)
         self._state = State(cluster)
         self._gone: Counter[str] = Counter()
         self._victims: dict[PodIndex, str] = {}
-        """The pods that go, each with the name of the one that gets its room."""
+        """The victims, each with the name of the pod that gets its room."""
         self._hopeless: set[ClassIndex] = set()
-        """Classes of which a pod found no room: those that come later have less."""
+        """Pod classes that found no room; there is only less of it for later pods of the class."""
         self._moved = {step.pod for step in self.moved.steps}
         limit = self.problem.settings.limits.max_moves
         self._most = len(cluster.pods) if limit is None else limit - len(self.moved.steps)
@@ -81,13 +81,14 @@ class _Evictions:
         self._left = sorted(uids.values())
 
     def place_all(self) -> Iterator[Placed]:
-        """Yield the pods that get room, those of higher priority first."""
+        """Yield the pods that get room, in descending order of priority."""
         units: defaultdict[object, list[PodIndex]] = defaultdict(list)
         for pod in self._left:
             units[gang_of(self._pod(pod)) or pod].append(pod)
         for unit in sorted(units.values(), key=lambda pods: (-max(map(self._priority, pods)), pods)):
             mark, gone_before, victims_before = self._state.mark(), self._gone.copy(), dict(self._victims)
             placements = [(pod, node) for pod in unit if (node := self._place(pod)) is not None]
+            # A gang with room for some of its pods only would evict others for nothing.
             if len(placements) == len(unit):
                 yield from placements
             else:
@@ -95,7 +96,7 @@ class _Evictions:
                 self._gone, self._victims = gone_before, victims_before
 
     def move_where_possible(self, state: State) -> None:
-        """Move the pods that go to nodes that take them, lent ones first, and evict the others."""
+        """Move victims to nodes that admit them, lent nodes first, and evict the others."""
         cluster = self.problem.cluster
         sources = {cluster.pods[pod].node for pod in self._victims}
         open_nodes = [node for node, takes in cluster.lent.items() if takes]
@@ -115,7 +116,7 @@ class _Evictions:
                 state.move(pod, target)
 
     def _place(self, pod: PodIndex) -> NodeIndex | None:
-        """Put a waiting pod where the fewest and cheapest pods have to go; return the node, None if there is none."""
+        """Put a waiting pod on the node with the fewest, then the cheapest victims; return it, or None."""
         class_index = self.problem.cluster.pods[pod].class_index
         if class_index in self._hopeless:
             return None
@@ -140,7 +141,7 @@ class _Evictions:
         return node
 
     def _victims_on(self, node: NodeIndex, pod: PodIndex) -> list[PodIndex] | None:
-        """Return the pods that have to go from a node for a waiting one, None if that is not enough."""
+        """Return the victims on a node for a waiting pod, None if it does not fit even without them."""
         mark, victims = self._state.mark(), list[PodIndex]()
         jobs = self._gone.copy()
         refusal = self._state.refusal(pod, node)
@@ -158,7 +159,7 @@ class _Evictions:
         return victims if refusal is None else None
 
     def _candidates(self, node: NodeIndex, pod: PodIndex) -> list[PodIndex]:
-        """Return the pods on a node that may go for a waiting one, the cheapest first."""
+        """Return the pods on a node that may go for a waiting pod, the cheapest first."""
         if node in self.problem.cluster.lent:
             return []
         candidates = [
@@ -167,7 +168,9 @@ class _Evictions:
             if candidate not in self._kept
             and candidate not in self._victims
             and candidate not in self._moved
+            # Nothing would create a pod without a controller again.
             and self._pod(candidate).controller is not None
+            # As in preemption, no pod goes for one of lower priority.
             and self._priority(candidate) <= self._priority(pod)
         ]
         return self._cost.cheapest_first(candidates)

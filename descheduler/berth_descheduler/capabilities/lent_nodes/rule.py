@@ -1,4 +1,4 @@
-"""The rule of lent nodes: which pods are moved there, and which are evicted though no place is held for them."""
+"""The rule of lent nodes: which pods may be moved there, and which may be evicted without a target."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -24,18 +24,18 @@ from berth_descheduler.planner.simulation.cluster import lent_nodes, node_and_pr
 from berth_descheduler.planner.simulation.node_fit import lent_text
 
 _SHORTEST_STAY: Final = timedelta(minutes=10)
-"""How long a pod must be able to stay on a lent node to be moved there."""
+"""No pod is moved to a lent node that closes sooner than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class LentNodesRule(Rule):
-    """Moves no pod to lent nodes, unless the plugin plans for them, and evicts preemptable pods off closed ones."""
+    """Keeps moves off lent nodes unless the plugin plans them, and lets preemptable pods be evicted off closed ones."""
 
     takes_moves: bool = False
-    """Whether preemptable pods are moved to lent nodes that are open."""
+    """Whether preemptable pods may be moved to open lent nodes."""
 
     evicts_for_room: bool = False
-    """Whether preemptable pods are evicted as well off nodes that are not lent, where no moves make room for others."""
+    """Whether preemptable pods on nodes that are not lent may be evicted without a target to make room for others."""
 
     def on(self, view: ClusterView, run_began: datetime | None) -> "LentNodesRule":
         del run_began
@@ -44,7 +44,7 @@ class LentNodesRule(Rule):
 
 @dataclass(frozen=True)
 class _LentNodesAtATime(LentNodesRule):
-    """The rule for one cluster at one time."""
+    """The rule, applied to one view of the cluster."""
 
     view: ClusterView | None = None
 
@@ -68,13 +68,13 @@ class _LentNodesAtATime(LentNodesRule):
 
     @cached_property
     def _lent(self) -> Mapping[str, bool]:
-        """The lent nodes by name, and whether each is open."""
+        """Whether each lent node is open, by its name."""
         nodes = self._snapshot.nodes
         return {nodes[node].metadata.name: is_open for node, is_open in lent_nodes(self._snapshot).items()}
 
     @cached_property
     def _ends(self) -> Mapping[str, Sequence[datetime]]:
-        """When lent nodes have to be empty, as their fences say."""
+        """The times at which lent nodes must be empty, from the annotations of their fences."""
         ends: defaultdict[str, list[datetime]] = defaultdict(list)
         for fence in self._snapshot.pods if self._lent else ():
             end = read_timestamp(fence.metadata.annotations.get(EMPTY_BY_ANNOTATION)) if is_lent_fence(fence) else None

@@ -1,4 +1,4 @@
-"""What the descheduler asks of its part in jobs that starve."""
+"""Registers starving jobs with the descheduler: their plugin, events, metrics, sweep and findings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StarvingJobsCapability(Capability):
-    """Nodes that are kept for jobs which have waited for too long."""
+    """Starving jobs, for which nodes are kept once they have waited for too long."""
 
     name: ClassVar[str] = STARVING_JOBS
     plugin: ClassVar[PluginType] = StarvingJobs
@@ -32,7 +32,7 @@ class StarvingJobsCapability(Capability):
     arguments: ClassVar[Mapping[str, str]] = ARGUMENTS
 
     def most_fenced_nodes(self, objective: Objective, nodes: int) -> int:
-        """Return how many nodes may be fenced; an objective that no policy could have made fences nothing."""
+        """Return how many nodes may be fenced; 0 for arguments that no policy could have."""
         try:
             return StarvingJobsArgs.parse(objective.args).most_fenced(nodes)
         except InputError:

@@ -10,11 +10,11 @@ from berth_kube import KubeClient, record_event
 
 _MOST_REFUSED: Final = 20
 _PATIENCE_SECONDS: Final = 5.0
-"""How long each event may occupy the cycle."""
+"""How long the cycle waits for one event to be written."""
 
 
 def announce_starving(client: KubeClient, clock: Clock, plan: Plan, snapshot: Snapshot) -> None:
-    """Record why nothing is reserved for a starving job, on one of its waiting pods, or on its PodGroup without any."""
+    """Record why nothing is reserved for a starving job: on a waiting pod, or on its PodGroup if it has no pods."""
     if not plan.job_outcomes or not plan.refused:
         return
     uids = {(pod.metadata.namespace, pod.metadata.name): pod.metadata.uid for pod in snapshot.pods}

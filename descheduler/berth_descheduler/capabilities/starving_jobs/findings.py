@@ -22,13 +22,13 @@ from berth_kube import DESCHEDULER_POLICIES, EVENTS, LEASES, Access, KubeClient
 from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
 _NOTHING_RESERVED: Final = "reason=NothingReserved"
-"""Selects the events on pods whose job gets nothing: warnings where no waiting helps it."""
+"""Field selector of the events on pods whose job gets nothing; those of type Warning will not get better by waiting."""
 
 
 def find_starving_troubles(
     client: KubeClient, state: ClusterState, policies: Sequence[DeschedulerPolicy]
 ) -> Iterator[Violation]:
-    """Yield what keeps starving jobs from what their policies promise."""
+    """Yield why starving jobs do not get what their policies promise."""
     for_jobs = [policy for policy in policies if _starvation_args(policy) is not None]
     yield from _unmet_limits(for_jobs, state)
     yield from filter(None, map(_idle_room, state.live_reservations))
@@ -75,7 +75,7 @@ _IDLE: Final[Mapping[tuple[ReservationPhase, str], Invariant]] = {
 
 
 def _idle_room(reservation: Reservation) -> Violation | None:
-    """Return why what is kept for a job is of no use to it now."""
+    """Return why a Reservation for a job does not help it now."""
     state = reservation.status.state
     if STARVING_JOB_LABEL not in reservation.metadata.labels or state is None:
         return None
@@ -84,9 +84,11 @@ def _idle_room(reservation: Reservation) -> Violation | None:
 
 
 def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation]:
-    """Yield the waiting pods of which an event says that nothing is reserved for their job, for a lasting reason."""
+    """Yield the waiting pods with a warning that nothing is reserved for their job."""
     waiting = {pod.metadata.uid: pod for pod in state.pods if pod.status.phase == "Pending" and not pod.spec.node_name}
     events = client.list(EVENTS, field_selector=_NOTHING_RESERVED).items
+    # `lastTimestamp` is null in events of the API group events.k8s.io that were seen once, and `eventTime` is null in
+    # those of the older recorders.
     by_time = sorted(events, key=lambda raw_event: raw_event.get("lastTimestamp") or raw_event.get("eventTime") or "")
     last_event_of_pod = {event["involvedObject"].get("uid") or "": event for event in by_time}
     for uid, event in last_event_of_pod.items():

@@ -20,7 +20,8 @@ from berth_core import (
     first_few,
     share_of_nodes,
 )
-from berth_descheduler.capabilities.starving_jobs.pending_jobs import PendingJob, find_pending_jobs, pod_index
+from berth_descheduler.capabilities.starving_jobs.pending_jobs import PendingJob, find_pending_jobs
+from berth_descheduler.capabilities.starving_jobs.placement import pod_index
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, State
 from berth_descheduler.planner.simulation import ClassIndex, Cluster, PlacedPod, PodPresence
@@ -36,10 +37,10 @@ Rank: TypeAlias = tuple[bool, int, int, datetime, str]
 
 
 class JobNodeChooser:
-    """Chooses nodes to keep for one job after the other; those of earlier jobs stay chosen.
+    """Chooses nodes to keep for one job after another; those of earlier jobs stay chosen.
 
-    They pass every rule but the free amounts, and their allocatable amounts hold the job's pods beside what never
-    leaves. No more than a percentage of the cluster's nodes is fenced.
+    A node qualifies if only the free amounts keep the job's pods off now, and if its allocatable amounts hold them
+    beside the pods that never leave. At most a percentage of the cluster's nodes is fenced.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class JobNodeChooser:
         node_percent: Fraction,
         namespace_percent: Fraction,
     ) -> None:
-        """`closed` has the nodes that moves or other rooms use; the percentages bound how many may be fenced."""
+        """`closed` names nodes that moves or other rooms use; the percentages limit how many may be fenced."""
         snapshot = without_fences(problem.cluster.snapshot)
         pods = [pod for job in jobs for pod in job.missing]
         review = Problem.to_review(snapshot, problem.settings, pods).wishing(problem.wishes)
@@ -68,7 +69,7 @@ class JobNodeChooser:
             )
             for namespace in {job.reference.namespace for job in jobs}
         }
-        """By namespace: the nodes that its Reservations fence."""
+        """The nodes that a namespace's Reservations fence, by namespace."""
         self._closed = {self._cluster.node_numbers[name] for name in closed if name in self._cluster.node_numbers}
         self._end_of = PodEnds(snapshot.pod_groups).of
         self._stuck = frozenset(
@@ -77,20 +78,20 @@ class JobNodeChooser:
             if not pending_job.is_ready
             for uid in pending_job.placed_uids
         )
-        """Pods of gangs that wait for the rest of their pods: they end no sooner than these come."""
+        """Uids of running pods of incomplete gangs, which do not end before the rest of their gang runs."""
         self._nodes = [NodeIndex(node) for node in range(len(snapshot.nodes))]
         self._fence_slots = [0] * self._cluster.columns
         self._fence_slots[self._cluster.column[PODS]] = _SLOTS_OF_A_FENCE
         self._beside = [self._left(node, lambda placed_pod: not self._stays(placed_pod)) for node in self._nodes]
-        """Per node what its allocatable amounts leave beside pods that stay and what is promised."""
+        """Per node: allocatable amounts less those of pods that stay and of promised slots."""
         self._coming = [self._left(node, self._ends) for node in self._nodes]
-        """The same with only what is free by itself: pods that never end count as staying."""
+        """The same, but pods that never end by themselves count as staying, too."""
         self._ranks: dict[tuple[ClassIndex, NodeIndex], Rank] = {}
         self._passing: dict[ClassIndex, list[NodeIndex]] = {}
-        """Per class that was asked for: the nodes that lasting rules allow."""
+        """The nodes that pass all rules except free amounts, by pod class; filled on demand."""
 
     def choose(self, job: PendingJob) -> tuple[RoomSlot, ...] | Refusal:
-        """Return a place for every missing pod of a job, or why there is none for all of them."""
+        """Return a node for each missing pod of a job, or why there is none for all of them."""
         # First by what is idle and ends soon; if that needs too many nodes, by what each node holds, to need fewer.
         for rank in (self._rank, self._capacity_rank):
             mark = self._state.mark()
@@ -112,9 +113,10 @@ class JobNodeChooser:
         return self._why_none(job)
 
     def could_later(self, job: PendingJob) -> bool:
-        """Return whether the job gets its nodes once others are fenced no more.
+        """Return whether the job would get nodes once the nodes of others are no longer fenced.
 
-        If a namespace may have fewer nodes fenced than all together, other namespaces need not wait for it.
+        Where namespaces have a lower limit than all together, only other namespaces' nodes count as released: a
+        namespace that has used up its own limit must not block the others.
         """
         mark = self._state.mark()
         fenced_before, fenced_for_namespace = self._fenced, self._fenced_for[job.reference.namespace]
@@ -137,6 +139,7 @@ class JobNodeChooser:
 
     def _larger_first(self, job: PendingJob) -> list[PodIndex]:
         pod_indices = [pod_index(self._cluster, pod) for pod in job.missing]
+        # First-fit decreasing: large pods have the fewest candidates, so they choose first.
         return sorted(pod_indices, key=lambda pod: [-amount for amount in self._needs(pod)])
 
     def _take(self, pod: PodIndex, node: NodeIndex, times: int) -> None:
@@ -187,7 +190,7 @@ class JobNodeChooser:
         return self._cluster.requests[self._cluster.pods[pod].class_index]
 
     def _rank(self, class_index: ClassIndex, node: NodeIndex) -> Rank:
-        """Return the key that is lowest for the best node; nodes with pods that never end in the way come last."""
+        """Return a sort key, lowest for the best node; nodes that never come free by themselves sort last."""
         key = class_index, node
         if key not in self._ranks:
             comes = self._holds(self._coming[node], class_index)
@@ -197,14 +200,14 @@ class JobNodeChooser:
         return self._ranks[key]
 
     def _capacity_rank(self, class_index: ClassIndex, node: NodeIndex) -> Rank:
-        """Return a key that is lowest for the node that holds most such pods, so that few nodes do."""
+        """Return a sort key, lowest for the node that holds most pods of the class, so that few nodes suffice."""
         row, needs = self._beside[node], self._cluster.requests[class_index]
         number = min(free_amount // need for free_amount, need in zip(row, needs, strict=True) if need)
         comes = self._holds(self._coming[node], class_index)
         return (not comes, self._target_ranks[node], -number, _LONGEST_WAIT, self._cluster.node_name(node))
 
     def _expected_at(self, class_index: ClassIndex, node: NodeIndex) -> datetime:
-        """Return when enough of the node's pods will have ended, as far as these say."""
+        """Return when enough pods of the node will have ended; the latest time if too few have a known end."""
         free = list(self._state.free[node])
         ends = [
             (end, placed_pod)
@@ -222,7 +225,7 @@ class JobNodeChooser:
         return (self._cluster.pods[pod] for pod in self._cluster.pods_on[node])
 
     def _left(self, node: NodeIndex, leaves: Callable[[PlacedPod], bool]) -> tuple[int, ...]:
-        """Return what a node has beside the pods that do not leave."""
+        """Return a node's capacity less a fence's pods and the pods that do not leave."""
         capacity = self._cluster.capacity[node]
         row = [capacity_amount - need for capacity_amount, need in zip(capacity, self._fence_slots, strict=True)]
         for placed_pod in self._pods_on(node):
@@ -234,13 +237,15 @@ class JobNodeChooser:
         return tuple(row)
 
     def _ends(self, placed: PlacedPod) -> bool:
-        """Return whether a pod ends by itself some time: pods that are restarted for ever do not."""
+        """Return whether a pod ends by itself."""
         if self._stays(placed):
             return False
+        # The kubelet restarts the containers of a pod with restartPolicy Always whatever their exit code, so such a pod
+        # ends only at its activeDeadlineSeconds or when it is deleted.
         return placed.pod.spec.restart_policy in {"Never", "OnFailure"} or self._end_of(placed.pod) is not None
 
     def _stays(self, placed: PlacedPod) -> bool:
-        """Return whether a pod's amounts become free for no job: DaemonSets', what is promised, and half gangs'."""
+        """Return whether a pod's amounts never become free: pods of DaemonSets, promised slots, incomplete gangs."""
         return (
             placed.pod.belongs_to_node
             or PLACEHOLDER_LABEL in placed.pod.metadata.labels
@@ -249,7 +254,7 @@ class JobNodeChooser:
         )
 
     def _why_none(self, job: PendingJob) -> Refusal:
-        """Return the first of the job's pods that finds no node, and why; else that all of them do not."""
+        """Return why the first pod without a node gets none; else that the nodes are too few for all together."""
         for pod in self._larger_first(job):
             if (refusal := self._why_pod(pod)) is not None:
                 return refusal

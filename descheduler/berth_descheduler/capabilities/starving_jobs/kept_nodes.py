@@ -1,7 +1,7 @@
-"""Watches over the nodes that are kept for starving jobs.
+"""Gives up nodes that are no longer needed for starving jobs, and records which pods they keep off.
 
-That has a thread of its own, so that no fence outlasts its use while a run takes hours. While no policy enables
-`StarvingJobs`, no fence is left and no plan of it goes on, it makes no calls.
+This runs in a thread of its own, so that no fence outlasts its use while a run of a policy takes hours. It makes no
+calls while no policy enables `StarvingJobs`, no fence is left and no plan of the plugin is under way.
 """
 
 import threading
@@ -24,12 +24,9 @@ from berth_core import (
     Snapshot,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.capabilities.starving_jobs.pending_jobs import (
-    SlotNeed,
-    find_pending_jobs,
-    pods_kept_off,
-    slots_needed,
-)
+from berth_descheduler.capabilities.starving_jobs.pending_jobs import find_pending_jobs
+from berth_descheduler.capabilities.starving_jobs.placement import pods_kept_off
+from berth_descheduler.capabilities.starving_jobs.slots_needed import SlotNeed, slots_needed
 from berth_descheduler.capability import KnownPolicy, Leading
 from berth_descheduler.planner.standing_fences import standing_fences
 from berth_kube import RESERVATIONS, ConflictError, NotFoundError, record_event
@@ -37,9 +34,9 @@ from berth_kube import RESERVATIONS, ConflictError, NotFoundError, record_event
 _LOG = structlog.get_logger(__name__)
 _PAUSE_SECONDS: Final = 5.0
 _SHARE: Final = 10
-"""A pass may take one part in so many of the time: on a large cluster it is made less often."""
+"""A pass may take at most a tenth of the time, so it is made less often on a large cluster."""
 _PASSES: Final = 2
-"""A Reservation that is not needed is released if so many passes in a row say so: pods are replaced in between."""
+"""How many passes in a row must find a Reservation unneeded: a pod may be missing because it is being replaced."""
 _LOOK_SECONDS: Final = 0.2
 _MOST_EVENTS: Final = 50
 _TRIED_AGAIN: Final = frozenset(
@@ -50,29 +47,29 @@ _TRIED_AGAIN: Final = frozenset(
         ReservationReason.PLACE_TAKEN,
     }
 )
-"""How a Reservation may fail without its job being given up: it is deleted, and the next run tries again."""
+"""Failures for which the Reservation is deleted, so that the next run tries the job again."""
 
 
 class KeptNodesSweep:
-    """Releases what no starving job needs, and says who is kept off."""
+    """Deletes Reservations that no starving job needs, and records events on pods that fences keep off."""
 
     def __init__(self, leading: Leading) -> None:
         self._client, self._clock, self._picture = leading.client, leading.clock, leading.picture
         self._known_policies, self._known_plans = leading.known_policies, leading.known_plans
         self._show_kept_nodes = leading.show_kept_nodes
         self._watch: ExitStack | None = None
-        """Has the cluster watched while Reservations are there."""
+        """Open while Reservations exist: keeps the cluster watched, so that a pass lists nothing."""
         self._known_left = True
-        """Whether Reservations of an earlier time may be there."""
+        """Whether Reservations may exist; true at first, as an earlier process may have left some."""
         self._seen_plans: frozenset[tuple[str, str]] = frozenset()
-        """The plans of the plugin at the last look, with their phases: one may have made a Reservation since."""
+        """Uids and phases of the plugin's plans at the last pass; a change may mean a new Reservation."""
         self._passes: dict[str, int] = {}
-        """By uid of a Reservation: how many passes in a row found it of no use."""
+        """How many passes in a row found a Reservation unneeded, by uid."""
         self._recorded: frozenset[tuple[str, str]] = frozenset()
-        """The uids of waiting pods with the nodes of which an event says that they are kept."""
+        """Pairs of a waiting pod's uid and a node for which the event has been recorded."""
 
     def work_until(self, over: Callable[[], bool]) -> None:
-        """Work until `over`; retries whatever fails."""
+        """Make passes until `over` returns true; a pass that fails is logged and made again."""
         stop = threading.Event()
         while not over():
             begun_at = self._clock.monotonic()
@@ -89,7 +86,7 @@ class KeptNodesSweep:
         self._watch_while(needed=False)
 
     def pass_once(self) -> None:
-        """Look once at what is kept for starving jobs, and act."""
+        """Make one pass."""
         policies = self._known_policies()
         plans = frozenset(
             (plan.metadata.uid, plan.phase.value)
@@ -149,11 +146,12 @@ class KeptNodesSweep:
         self._passes = counts
 
     def _adapt(self, reservation: Reservation, need: SlotNeed) -> None:
-        """Let the slots that a job needs suffice for a hand-over; delete a Reservation that cannot be of use so."""
+        """Lower `minAvailable` to the slots that the job needs; delete a Reservation of which it needs none."""
         if need.wanted is None:
             self._delete(reservation, need.why_none)
             return
         meta = reservation.metadata
+        # With the uid, the patch fails if the name belongs to another object by now.
         body = {"metadata": {"uid": meta.uid}, "spec": {"minAvailable": need.wanted}}
         try:
             self._client.merge_patch(RESERVATIONS, meta.name, body, namespace=meta.namespace)

@@ -11,7 +11,7 @@ STARVING: Final = "berth_starving_jobs"
 
 
 class StarvingMetrics(PlanMetrics):
-    """Shows how many jobs starved at the last look."""
+    """Exports how many jobs starved in the last plan, by outcome."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._starving = Gauge(

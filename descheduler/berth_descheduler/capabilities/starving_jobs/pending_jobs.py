@@ -6,8 +6,8 @@ enough, as the controller's other pods can do without it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -19,33 +19,24 @@ from berth_core import (
     VOLCANO_JOB_API_VERSION,
     VOLCANO_JOB_KIND,
     VOLCANO_TASK_ANNOTATION,
-    InputError,
     ObjectReference,
     Pod,
     PodGroup,
     Reservation,
-    ReservationTask,
-    ResourceAmounts,
     SlotState,
     Snapshot,
-    effective_requests,
-    is_best_effort,
     is_unschedulable,
     job_uid,
     owner_matches,
     parse_timestamp,
-    readable_requests,
-    template_matches,
     volcano_group_of,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner import Gangs, NodeIndex, PodIndex, State, gangs_of, is_pending, odd_requests
+from berth_descheduler.planner import Gangs, gangs_of, is_pending
 from berth_descheduler.planner.gangs import Gang, GangKind
 from berth_descheduler.planner.pending_pods import gang_of
-from berth_descheduler.planner.simulation import Cluster
-from berth_descheduler.planner.standing_fences import standing_fences, without_fences
 
-_OVER: Final = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
+OVER: Final = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +57,24 @@ class PendingJob:
     """How many of its pods must be placed for it to be ready."""
 
     placed: int
+    """How many of its pods have a node or are on their way to one, or have succeeded."""
+
     reserved: int
-    """Slots of live Reservations that its pods may still take."""
+    """How many slots of live Reservations its waiting pods may still take."""
 
     waiting: tuple[Pod, ...]
     missing: tuple[Pod, ...]
-    """The waiting pods that a reservation for the job has to hold; fewer than it needs if they do not exist yet."""
+    """The waiting pods for which a Reservation would hold slots; fewer than the job needs if some do not exist yet."""
 
     is_gang: bool
     placed_uids: frozenset[str]
-    """Its pods that have a place and have not ended."""
+    """Uids of its pods that have a place and have not ended."""
     has_been_tried: bool
-    """Whether a scheduler said of one of its pods that it fits nowhere."""
+    """Whether a scheduler has marked one of its waiting pods as unschedulable."""
 
     @property
     def name(self) -> str:
-        """Return `namespace/name`, for people."""
+        """`namespace/name`, for messages."""
         return f"{self.reference.namespace}/{self.reference.name}"
 
     @property
@@ -90,19 +83,18 @@ class PendingJob:
 
     @property
     def is_condition_ready(self) -> bool:
-        """Return whether the job is ready with what is reserved for it."""
+        """Whether what is reserved for the job is enough to make it ready."""
         return self.reserved >= max(1, len(self.missing), self.minimum - self.placed)
 
     def starves(self, now: datetime, threshold: timedelta) -> bool:
-        """Return whether the job has waited for longer than the threshold and is neither ready nor condition-ready.
-
-        A scheduler must have tried its pods: those of one that does not run would wait for ever.
-        """
+        """Return whether the job has waited for longer than the threshold and is neither ready nor condition-ready."""
+        # Its scheduler must have tried a pod. Pods whose `schedulerName` no running scheduler serves never get the
+        # condition PodScheduled, and freed capacity would not help them.
         waits = self.since is not None and now - self.since > threshold and self.has_been_tried
         return waits and not self.is_ready and not self.is_condition_ready
 
     def lacks_pods(self) -> Refusal | None:
-        """Return why the job waits for pods rather than for capacity."""
+        """Return why reserving cannot help a job whose pods have not all been created; None for any other job."""
         known_pods = self.placed + len(self.missing)
         if known_pods >= self.minimum:
             return None
@@ -110,7 +102,7 @@ class PendingJob:
 
 
 def order_of(job: PendingJob) -> tuple[int, bool, datetime | str, str]:
-    """Return the key by which jobs are served: higher priority first, then the older."""
+    """Sort key: jobs of higher priority are served first, of equal priority the one that has waited longest."""
     return (-job.priority, job.since is None, job.since or "", job.name)
 
 
@@ -121,19 +113,20 @@ class _Members:
     reference: ObjectReference
     created: str | None
     minimum: int | None
-    """None: as many as the job has."""
+    """None if the job needs all the pods that it has."""
     of_task: Mapping[str, int] = field(default_factory=dict)
+    """How many pods each task of a Volcano Job needs, if the Job sets that per task (`minAvailable`)."""
     is_gang: bool = False
     waiting: list[Pod] = field(default_factory=list)
     placed: Counter[str] = field(default_factory=Counter)
-    """By task, and under "" all of them."""
+    """The number of placed pods by task, and of all tasks together under ""."""
     placed_uids: set[str] = field(default_factory=set)
 
 
 def find_pending_jobs(snapshot: Snapshot, *, on_their_way: bool = False) -> tuple[PendingJob, ...]:
     """Return the jobs with waiting pods in the order in which they are served.
 
-    `on_their_way` adds jobs whose pods without a node are all on their way to one.
+    `on_their_way` adds the jobs whose unbound pods all have a slot or a nominated node already.
     """
     directory = _Directory(snapshot)
     keys = {directory.key_of(pod) for pod in snapshot.pods if is_pending(pod) or (on_their_way and is_coming(pod))}
@@ -158,7 +151,9 @@ def find_pending_jobs(snapshot: Snapshot, *, on_their_way: bool = False) -> tupl
 
 
 def groups_without_pods(snapshot: Snapshot) -> tuple[PodGroup, ...]:
-    """Return the PodGroups that Volcano has not let in and that have no pods, the oldest first."""
+    """Return the PodGroups without pods that Volcano has not admitted (phase Pending), the oldest first."""
+    # Volcano creates a Job's pods only once its action `enqueue` has moved the PodGroup from Pending to Inqueue
+    # (volcano-sh/volcano, docs/design/delay-pod-creation.md).
     kept_out = [group for group in snapshot.pod_groups if group.is_kept_out]
     with_pods = {(pod.metadata.namespace, volcano_group_of(pod)) for pod in snapshot.pods} if kept_out else set()
     without_pods = [group for group in kept_out if (group.metadata.namespace, group.metadata.name) not in with_pods]
@@ -166,23 +161,25 @@ def groups_without_pods(snapshot: Snapshot) -> tuple[PodGroup, ...]:
 
 
 def _add(job: _Members, pod: Pod) -> None:
-    if is_pending(pod) and not _has_place(pod):
+    if is_pending(pod) and not has_place(pod):
         job.waiting.append(pod)
     elif pod.status.phase == "Succeeded" or (not pod.is_terminal and not pod.is_terminating):
-        counts = pod.status.phase == "Succeeded" or bool(pod.spec.node_name) or _has_place(pod)
+        # A succeeded pod needs no capacity again, so it counts towards the gang's minimum; a failed one does not.
+        # Volcano counts them like this, too (`ReadyTaskNum` in pkg/scheduler/api/job_info.go).
+        counts = pod.status.phase == "Succeeded" or bool(pod.spec.node_name) or has_place(pod)
         task = pod.metadata.annotations.get(VOLCANO_TASK_ANNOTATION, "")
         job.placed.update({"": int(counts), **({task: int(counts)} if task else {})})
         job.placed_uids |= {pod.metadata.uid} if counts and not pod.is_terminal else set()
 
 
 def is_coming(pod: Pod) -> bool:
-    """Return whether a pod waits behind our gate, or in a hand-over, for a slot of a Reservation."""
+    """Return whether an unbound pod waits behind our gate, or in a hand-over, for a slot of a Reservation."""
     waits = not pod.spec.node_name and not pod.is_terminal and not pod.is_terminating
     return waits and RESERVATION_LABEL in pod.metadata.labels and PLACEHOLDER_LABEL not in pod.metadata.labels
 
 
-def _has_place(pod: Pod) -> bool:
-    """Return whether a pod is on its way to a place: in a hand-over, or nominated by a preemption."""
+def has_place(pod: Pod) -> bool:
+    """Return whether an unbound pod is on its way to a node: in a hand-over, or nominated after a preemption."""
     return RESERVATION_LABEL in pod.metadata.labels or bool(pod.status.nominated_node_name)
 
 
@@ -193,6 +190,8 @@ def _job(members: _Members, reservations: Sequence[Reservation]) -> PendingJob:
     missing = _missing(members, waiting, minimum)
     reference = members.reference
     first_created = min(map(_created, waiting), default="")
+    # The later of the two: an old Deployment waits only since its first waiting pod was created. Timestamps of the API
+    # can be compared as text, since all are RFC 3339 in UTC and in whole seconds.
     since = max((text for text in (first_created, members.created) if text), default=None)
     return PendingJob(
         reference=reference,
@@ -211,7 +210,7 @@ def _job(members: _Members, reservations: Sequence[Reservation]) -> PendingJob:
 
 
 def _missing(members: _Members, waiting: Sequence[Pod], minimum: int) -> tuple[Pod, ...]:
-    """Return the pods to place: first what each task needs, then as many of any task as the job does."""
+    """Return the pods to place: first those that each task needs, then pods of any task up to the job's minimum."""
     chosen_pods: dict[str, Pod] = {}
     for task, needed in members.of_task.items():
         pods_lacking = max(0, needed - members.placed[task])
@@ -225,13 +224,12 @@ def _missing(members: _Members, waiting: Sequence[Pod], minimum: int) -> tuple[P
 
 
 def _reserved(uid: str, waiting: Sequence[Pod], reservations: Iterable[Reservation]) -> int:
-    """Return how many slots of live Reservations the waiting pods may still take."""
     open_slots = 0
     for reservation in reservations:
         if reservation.metadata.labels.get(STARVING_JOB_LABEL, uid) != uid:
             continue
         if any(owner_matches(owner, pod) for owner in reservation.spec.owners for pod in waiting):
-            open_slots += reservation.spec.replicas - sum(slot.state in _OVER for slot in reservation.status.slots)
+            open_slots += reservation.spec.replicas - sum(slot.state in OVER for slot in reservation.status.slots)
     return open_slots
 
 
@@ -240,7 +238,7 @@ def _created(pod: Pod) -> str:
 
 
 class _Directory:
-    """Says which job a pod is of, and what the snapshot knows of that job."""
+    """Finds the job of a pod, and what the snapshot knows of that job."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._gangs = Gangs(snapshot)
@@ -254,7 +252,7 @@ class _Directory:
         self._workloads = {workload.metadata.uid: workload for workload in snapshot.workloads}
 
     def key_of(self, pod: Pod) -> object:
-        """Return what the pods of one job share: the gang, the controller's uid, or the pod's own name."""
+        """Return the key that all pods of a job share: their gang, their controller's uid, or the pod's own name."""
         gangs = gangs_of(pod)
         if gangs:
             return next((gang for gang in gangs if self._gangs.minimum(gang) is not None), gangs[0])
@@ -265,7 +263,7 @@ class _Directory:
         return (pod.metadata.namespace, controller.uid or controller.name) if controller else pod.key
 
     def describe(self, key: object, pod: Pod) -> _Members:
-        """Return a job without its pods."""
+        """Return an empty job, to which its pods are added."""
         if isinstance(key, Gang):
             return self._describe_gang(key)
         controller = pod.controller
@@ -299,185 +297,3 @@ class _Directory:
             name = "/".join(filter(None, (gang.name, gang.group, gang.replica)))
             return ObjectReference(kind=POD_GROUP_KIND, namespace=gang.namespace, name=name), None
         return ObjectReference.of(api_version, kind, metadata), metadata.creation_timestamp
-
-
-# --- what may be reserved --------------------------------------------------------------------------------------------
-# Whether a job's scheduler could place it now, which jobs come first, and which nodes are fenced.
-
-
-class Placement:
-    """Tries jobs on the cluster as it is, each alone; `cluster` has their pods on its waiting node."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._state = State(cluster)
-
-    def fits(self, job: PendingJob) -> bool:
-        """Return whether all missing pods of a job fit now."""
-        mark = self._state.mark()
-        try:
-            return all(self._place(pod) for pod in job.missing)
-        finally:
-            self._state.undo_to(mark)
-
-    def _place(self, pod: Pod) -> bool:
-        index = self._cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name]
-        class_index = self._cluster.pods[index].class_index
-        for node in self._nodes():
-            if self._state.fits(class_index, node) and self._state.refusal(index, node) is None:
-                self._state.move(index, node)
-                return True
-        return False
-
-    def _nodes(self) -> Iterator[NodeIndex]:
-        return (
-            NodeIndex(node) for node in range(len(self._cluster.nodes)) if NodeIndex(node) != self._cluster.waiting_node
-        )
-
-
-def pod_index(cluster: Cluster, pod: Pod) -> PodIndex:
-    """Return the number of a pod in a simulated cluster."""
-    return cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name]
-
-
-# --- what is kept ----------------------------------------------------------------------------------------------------
-# Whether a Reservation for a starving job is still needed, and which pods the fences of such nodes keep off.
-
-
-@dataclass(frozen=True, slots=True)
-class SlotNeed:
-    """What becomes of a live Reservation for a starving job."""
-
-    why_none: str = ""
-    """Why it is of no use any more, "" while it is."""
-    wanted: int | None = None
-    """How many of its slots suffice by now, None for as many as before."""
-
-
-def slots_needed(reservation: Reservation, snapshot: Snapshot, jobs: Iterable[PendingJob]) -> SlotNeed:
-    """Return the slots that a job still needs of its Reservation, given the snapshot's jobs with those on their way.
-
-    Neither a hand-over nor pods that wait behind our gate for others of their gang are interrupted. Pods that were
-    placed elsewhere need no slot. No slot waits for a node that half of another gang took before the fence stood.
-    """
-    states = Counter(slot.state for slot in reservation.status.slots)
-    if states[SlotState.HANDING_OVER]:
-        return SlotNeed()
-    coming_pods = [pod for pod in snapshot.pods if is_coming(pod) and _is_sent_to(reservation, pod)]
-    job = next(
-        (pending_job for pending_job in jobs if pending_job.uid == reservation.metadata.labels.get(STARVING_JOB_LABEL)),
-        None,
-    )
-    if job is None or (job.is_ready and not coming_pods):
-        return SlotNeed() if coming_pods else SlotNeed("the job is gone, runs, or has no pod that waits")
-    needed = max(len(job.missing), job.minimum - job.placed) + len(coming_pods)
-    slots_left = reservation.spec.replicas - sum(states[over_state] for over_state in _OVER)
-    slots_wanted = states[SlotState.TAKEN] + needed
-    if needed > slots_left or slots_wanted > reservation.spec.wanted:
-        if coming_pods:
-            return SlotNeed()
-    elif slots_wanted == reservation.spec.wanted:
-        return SlotNeed("" if coming_pods else _why_in_vain(reservation, job, snapshot, jobs))
-    elif _may_want_fewer(reservation, (*coming_pods, *job.missing)):
-        return SlotNeed(wanted=slots_wanted)
-    return SlotNeed(f"the job needs {needed} slots by now, and {slots_left} are kept for it")
-
-
-def _why_in_vain(reservation: Reservation, job: PendingJob, snapshot: Snapshot, jobs: Iterable[PendingJob]) -> str:
-    """Return which node cannot hold a slot before another gang has its other pods, for which nothing is kept."""
-    stuck = [
-        other_job
-        for other_job in jobs
-        if other_job is not job and not other_job.is_ready and not other_job.is_condition_ready
-    ]
-    gang_of_pod = {uid: stuck_job.name for stuck_job in stuck for uid in stuck_job.placed_uids}
-    waiting = [slot for slot in reservation.status.slots if slot.state is SlotState.PENDING and slot.node]
-    specs = {task.name: task.template.spec for task in reservation.spec.tasks}
-    for slot in waiting if gang_of_pod else ():
-        users = [pod for pod in snapshot.pods if pod.spec.node_name == slot.node and pod.metadata.uid in gang_of_pod]
-        try:
-            taken_amounts = ResourceAmounts.total(readable_requests(pod) for pod in users)
-            allocatable = ResourceAmounts.from_quantities(snapshot.nodes_by_name[slot.node].status.allocatable)
-            is_in_vain = not effective_requests(specs[slot.task]).fits_within(allocatable.minus(taken_amounts))
-        except (InputError, KeyError):
-            continue
-        if users and is_in_vain:
-            return (
-                f"{slot.node} is in use by pods of {gang_of_pod[users[0].metadata.uid]}, which waits for others itself"
-            )
-    return ""
-
-
-def _is_sent_to(reservation: Reservation, pod: Pod) -> bool:
-    meta = reservation.metadata
-    return (pod.metadata.namespace, pod.metadata.labels[RESERVATION_LABEL]) == (meta.namespace, meta.uid)
-
-
-def _may_want_fewer(reservation: Reservation, pods: Sequence[Pod]) -> bool:
-    """Return whether these pods fit into slots that are left, each into one, and may have them without the others."""
-    spec = reservation.spec
-    if not spec.all_or_nothing:
-        return False
-    slots_over = Counter(slot.task for slot in reservation.status.slots if slot.state in _OVER)
-    slots_free = {task.name: task.replicas - slots_over[task.name] for task in spec.tasks}
-    for pod in pods:
-        fitting = (
-            reserved_task
-            for reserved_task in spec.tasks
-            if slots_free[reserved_task.name] > 0 and _fits(reserved_task, pod, spec.scheduler_name)
-        )
-        task = next(fitting, None)
-        if task is None:
-            return False
-        slots_free[task.name] -= 1
-    return True
-
-
-def _fits(task: ReservationTask, pod: Pod, scheduler_name: str) -> bool:
-    try:
-        return template_matches(task.template, pod, scheduler_name=scheduler_name)
-    except InputError:
-        return False
-
-
-def pods_kept_off(snapshot: Snapshot) -> tuple[tuple[Pod, str], ...]:
-    """Return the waiting pods that would fit on a fenced node if it were not kept, each with the first such node.
-
-    Pods that fences let in, that have something kept for them, or that are on their way to a place are left out.
-    """
-    fenced = standing_fences(snapshot)
-    owners = [
-        owner for reservation in snapshot.reservations if reservation.is_live for owner in reservation.spec.owners
-    ]
-    vain = (pod for pod in snapshot.pods if _waits_in_vain(pod) and not odd_requests(pod))
-    waiting = [
-        pod for pod in vain if not is_best_effort(pod.spec) and not any(owner_matches(owner, pod) for owner in owners)
-    ]
-    if not fenced or not waiting:
-        return ()
-    opened = without_fences(snapshot)
-    pods_to_keep = tuple(
-        pod for pod in opened.pods if pod.spec.node_name or PLACEHOLDER_LABEL not in pod.metadata.labels
-    )
-    cluster = Cluster.from_snapshot(replace(opened, pods=pods_to_keep, reservations=()), waiting)
-    state = State(cluster)
-    nodes = [cluster.node_numbers[name] for name in sorted(fenced) if name in cluster.node_numbers]
-    kept_off = []
-    for pod in waiting:
-        index = pod_index(cluster, pod)
-        class_index = cluster.pods[index].class_index
-        node = next(
-            (
-                node_index
-                for node_index in nodes
-                if state.fits(class_index, node_index) and state.refusal(index, node_index) is None
-            ),
-            None,
-        )
-        if node is not None:
-            kept_off.append((pod, cluster.node_name(node)))
-    return tuple(kept_off)
-
-
-def _waits_in_vain(pod: Pod) -> bool:
-    return is_pending(pod) and not _has_place(pod) and is_unschedulable(pod)

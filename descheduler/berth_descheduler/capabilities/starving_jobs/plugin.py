@@ -73,11 +73,11 @@ class StarvingJobsArgs:
         )
 
     def most_fenced(self, nodes: int) -> int:
-        """Return how many nodes of a cluster with so many may be fenced."""
+        """Return how many nodes may be fenced in a cluster of `nodes` nodes."""
         return share_of_nodes(self.node_percent, nodes)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return what `parse` reads, every field given."""
+        """Return the arguments in the form that `parse` reads, with every field set."""
         return {
             "starvingJobTimeThreshold": format_duration(self.threshold),
             "reservedNodePercent": plain_percentage(self.node_percent),
@@ -158,7 +158,7 @@ class StarvingJobs:
 
     @property
     def namespaces(self) -> EvictableNamespaces:
-        """Return the namespaces whose jobs are helped."""
+        """The namespaces whose jobs get nodes."""
         return self.args.namespaces
 
     @classmethod
@@ -179,5 +179,5 @@ class StarvingJobs:
 
     @property
     def objective(self) -> Objective:
-        """Return what is asked for, as a MigrationPlan records it."""
+        """The objective that a MigrationPlan records."""
         return Objective(plugin=STARVING_JOBS, strategy=STARVING_JOBS, args=self.args.to_mapping())

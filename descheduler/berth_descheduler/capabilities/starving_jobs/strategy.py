@@ -1,7 +1,7 @@
 """The strategy `StarvingJobs`, which finds room for jobs that starve.
 
-Where moves are allowed, it first asks `MakeRoom` for those that let the jobs fit. What no plan can give waits: nodes
-are chosen whose allocatable amounts can hold the job, and are fenced until enough of their pods have ended.
+Where moves are allowed, it first asks `MakeRoom` for moves that let the jobs fit. For the other jobs it chooses nodes
+whose allocatable amounts can hold them; these nodes are fenced until enough of their pods have ended.
 """
 
 from collections import Counter
@@ -25,12 +25,8 @@ from berth_core import (
     reservation_for,
 )
 from berth_descheduler.capabilities.starving_jobs.job_node_chooser import JobNodeChooser
-from berth_descheduler.capabilities.starving_jobs.pending_jobs import (
-    PendingJob,
-    Placement,
-    find_pending_jobs,
-    groups_without_pods,
-)
+from berth_descheduler.capabilities.starving_jobs.pending_jobs import PendingJob, find_pending_jobs, groups_without_pods
+from berth_descheduler.capabilities.starving_jobs.placement import Placement
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner import EvictableNamespaces, NodeIndex, Problem, Proposal, State, Strategy, odd_requests
 from berth_descheduler.planner.pending_pods import GangOf, no_gang
@@ -54,7 +50,7 @@ class StarvationRules:
     give_up_after: timedelta
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
     namespace_percent: Fraction = Fraction(WHOLE)
-    """Of all nodes, for the jobs of one namespace together."""
+    """The share of all nodes that may be fenced for the jobs of one namespace together."""
 
 
 class StarvingJobsStrategy:
@@ -66,17 +62,17 @@ class StarvingJobsStrategy:
         self._make_room = make_room
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Return the pods that jobs lack, whether the jobs starve or not."""
+        """Return the missing pods of all jobs; `Placement` needs those of jobs that do not starve as well."""
         return tuple(pod for job in _readable(find_pending_jobs(snapshot)) for pod in job.missing)
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
-        """Return the nodes from which pods may be taken."""
+        """Return the nodes from which pods may be moved."""
         return () if self._make_room is None else self._make_room(no_gang).possible_sources(problem)
 
     def propose(self, problem: Problem, state: State) -> Proposal:
-        """Return moves that make room, the rooms that wait, and why other starving jobs get nothing.
+        """Return moves that make room, the nodes to keep for other jobs, and why the rest get nothing.
 
-        Raises `InputError` if the time is not known.
+        Raises `InputError` if the plan has no time, against which waiting is measured.
         """
         now = problem.settings.run.now
         if now is None:
@@ -108,7 +104,7 @@ class StarvingJobsStrategy:
         return Proposal(move_proposal.steps, left_out, quality, rooms, waits=waits, job_outcomes=outcome_counts)
 
     def _kept_out(self, snapshot: Snapshot, now: datetime) -> tuple[Refused, ...]:
-        """Return the jobs that starve without pods: no place can be held for pods that do not exist."""
+        """Return the refusals of starving jobs that have no pods: there is nothing whose shape could be reserved."""
         return tuple(
             _refuse_group(group)
             for group in groups_without_pods(snapshot)
@@ -118,7 +114,7 @@ class StarvingJobsStrategy:
         )
 
     def _moves(self, problem: Problem, state: State, jobs: Sequence[PendingJob]) -> Proposal:
-        """Return what moves can do for the jobs, and make these moves in the state."""
+        """Return the moves by which jobs fit, and make them in the state."""
         if self._make_room is None or not jobs:
             return Proposal((), ())
         gangs = {
@@ -140,10 +136,7 @@ class StarvingJobsStrategy:
     def _choose_nodes(
         self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str]
     ) -> tuple[tuple[Room, ...], tuple[Refused, ...]]:
-        """Return the rooms that wait, and why other jobs get none.
-
-        A job for which too few nodes may be fenced now still keeps the jobs behind it from taking them.
-        """
+        """Return the nodes to keep for each job, and why the other jobs get none."""
         if not jobs:
             return (), ()
         rooms, refusals, first_job = [], [], ""
@@ -161,6 +154,8 @@ class StarvingJobsStrategy:
             slots = chooser.choose(job)
             if isinstance(slots, Refusal):
                 refusals.append(_refuse(job, slots))
+                # A large job that must wait for the budget of fenced nodes blocks those behind it. Otherwise small jobs
+                # would take each node as it comes free, and the large one would starve for ever.
                 if slots.reason is RefusalReason.RESERVED_NODE_PERCENT and chooser.could_later(job):
                     first_job = job.name
             else:
@@ -203,7 +198,7 @@ def _refuse_group(group: PodGroup) -> Refused:
 def _sort_out(
     snapshot: Snapshot, jobs: Sequence[PendingJob], starving: Sequence[PendingJob]
 ) -> tuple[tuple[PendingJob, ...], tuple[Refused, ...]]:
-    """Return the starving jobs for which something may be reserved, and why the others get nothing."""
+    """Split starving jobs into those for which nodes may be kept, and refusals of the others."""
     pods = tuple(pod for job in jobs for pod in job.missing)
     placement = Placement(Cluster.from_snapshot(snapshot, pods))
     placeable: dict[str, bool] = {}
@@ -232,7 +227,7 @@ def _sort_out(
 
 
 def _why_gave_up(snapshot: Snapshot, job: PendingJob) -> Refusal | None:
-    """Return how the last Reservation for a job ended, as long as it is there: others have their turn first."""
+    """Return how the job's last Reservation ended, as long as that exists: until then other jobs have their turn."""
     last_reservation = reservation_for(job.uid, job.reference.namespace, snapshot.reservations)
     if last_reservation is None or last_reservation.is_live:
         return None
@@ -245,6 +240,8 @@ def _why_gave_up(snapshot: Snapshot, job: PendingJob) -> Refusal | None:
 
 def _why_unfit_for_one(job: PendingJob) -> Refusal | None:
     owners = {pod.controller.uid if pod.controller else pod.metadata.uid for pod in job.missing}
+    # The CRD bounds both lists: the API server limits the cost of CEL rules by `maxItems`, and an object has to fit
+    # into an etcd request.
     if len(owners) > _MAX_OWNERS or len(job.missing) > _MAX_SLOTS:
         text = f"its {count(len(job.missing), 'pod')} of {count(len(owners), 'owner')} do not fit into one Reservation"
         return Refusal(RefusalReason.TOO_MANY_OWNERS, text)

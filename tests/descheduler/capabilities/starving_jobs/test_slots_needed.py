@@ -10,7 +10,8 @@ from berth_core import RESERVATION_LABEL, STARVING_JOB_LABEL, Pod, Reservation, 
 from berth_core.labels import HANDOVER_GATE
 from berth_core.objects import PodCondition, PodStatus
 from berth_core.reservations import ReservationPhase, ReservationState, ReservationStatus, Slot
-from berth_descheduler.capabilities.starving_jobs.pending_jobs import SlotNeed, find_pending_jobs, slots_needed
+from berth_descheduler.capabilities.starving_jobs.pending_jobs import find_pending_jobs
+from berth_descheduler.capabilities.starving_jobs.slots_needed import SlotNeed, slots_needed
 from builders import bare_pod, label_owner, node, reservation, task, volcano_pod_group
 
 UID: Final = "uid-default-group"
