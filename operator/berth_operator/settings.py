@@ -150,7 +150,7 @@ class OperatorSettings:
 
     node_lost_seconds: float = 300.0
     """How long a node may be not ready before its places count as lost, and those that are not tied to it are held
-    elsewhere; with 0 for any time. Only seconds count during which the operator could act."""
+    elsewhere; 0 means that they never do. Only seconds count during which the operator could act."""
 
     sweep_seconds: float = 15.0
     """Seconds between two passes that compare everything with the API server."""

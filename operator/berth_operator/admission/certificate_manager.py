@@ -25,7 +25,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class CertificateManager:
-    """Keeps one bundle in the Secret and renews it; of two replicas that write at once, one takes the other's."""
+    """Keeps one bundle in the Secret and renews it; if two replicas write at once, one adopts the other's bundle."""
 
     def __init__(self, client: KubeClient, settings: OperatorSettings) -> None:
         self._client = client
@@ -88,7 +88,7 @@ class CertificateManager:
             return None
 
     def _write(self, bundle: CertificateBundle, over: dict[str, Any] | None) -> CertificateBundle:
-        """Store a bundle and return it, or return that of a replica which was faster.
+        """Store a bundle and return it, or return the bundle of a replica that was faster.
 
         `over` is the Secret that was read, None if there was none; the resourceVersion keeps a newer one from being
         overwritten.
@@ -98,6 +98,7 @@ class CertificateManager:
             if over is None:
                 self._client.create(SECRETS, secret, namespace=self._namespace)
             else:
+                # With a resourceVersion a patch becomes conditional: 409 if the Secret has changed since it was read.
                 version = {"resourceVersion": over["metadata"]["resourceVersion"]}
                 patch = {"metadata": version, "data": secret["data"]}
                 self._client.merge_patch(SECRETS, WEBHOOK_SECRET, patch, namespace=self._namespace)

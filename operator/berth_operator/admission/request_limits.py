@@ -1,4 +1,4 @@
-"""Limits on what callers of the webhook may cost: connections, bodies, slow callers, and the time of searches.
+"""Limits the connections, bodies, idle time and search time that callers of the webhook may use.
 
 Anyone who reaches the port can connect, since the API server shows no client certificate by default.
 """
@@ -59,6 +59,7 @@ class BodyReader:
 
     async def read(self, request: web.Request) -> bytes:
         """Return the body of a request; raises `BodyRefusedError` if it is too long, too slow or one too many."""
+        # A chunked body states no length, so the longest that is allowed is reserved for it.
         body_bytes = LARGEST_BODY_BYTES if request.content_length is None else request.content_length
         if body_bytes > LARGEST_BODY_BYTES:
             raise BodyRefusedError(413, f"a body may have {LARGEST_BODY_BYTES} bytes")

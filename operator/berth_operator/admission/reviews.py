@@ -175,6 +175,8 @@ class Admission:
         """
         request = review.request
         pod = read_pod(request)
+        # A pod that is created with a node passes no scheduler, so a gate could not hold it back; the API server
+        # refuses both together.
         if pod is None or request.operation != "CREATE" or pod.spec.node_name:
             return allow(request.uid)
         probed_uid = pod.metadata.labels.get(PROBE_LABEL)
@@ -182,6 +184,7 @@ class Admission:
             # The operator's dry run: it proves that this replica knows the Reservation, and would gate its owners.
             is_known = self._knows(probed_uid, pod.metadata.annotations.get(VERSION_ANNOTATION, ""))
             return _gate(request.uid, pod, probed_uid) if is_known else allow(request.uid)
+        # A pod that was copied from one in a hand-over, or that another webhook has sent through twice.
         if holds_our_gate(pod) or RESERVATION_LABEL in pod.metadata.labels:
             return allow(request.uid)
         by_group = False
@@ -235,6 +238,7 @@ class Admission:
                 with self._lock:
                     if request.dry_run:
                         break
+                    # Optimistic concurrency: the search ran without the lock.
                     if promised_before == self._promised:
                         self._promise(reservation.metadata.uid, pod)
                         break
@@ -330,6 +334,7 @@ def _gate(uid: str, pod: Pod, reservation_uid: str, *, by_group: bool = False) -
 
 def adding_gate(pod: Pod, name: str) -> dict[str, Any]:
     if pod.spec.scheduling_gates:
+        # `-` appends (RFC 6902); a list that is absent has to be created as a whole.
         return {"op": "add", "path": "/spec/schedulingGates/-", "value": {"name": name}}
     return {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": name}]}
 

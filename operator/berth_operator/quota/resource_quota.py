@@ -164,7 +164,7 @@ def counts(quota: ResourceQuota, traits: PodTraits) -> bool:
 
 
 def _holds(requirement: ScopeRequirement, traits: PodTraits) -> bool:
-    """Return whether pods with these traits meet a condition; no pod meets an unknown one, as upstream."""
+    """Return whether pods with these traits meet a condition; as upstream, no pod meets an unknown condition."""
     met_by_scope = {
         "Terminating": traits.ends_by_itself,
         "NotTerminating": not traits.ends_by_itself,

@@ -1,7 +1,7 @@
-"""The decision on one Reservation: status, actions and next reconcile.
+"""Decides the status, the actions and the next reconcile of one Reservation.
 
-It is pure, so a restarted operator decides the same. What each step of a hand-over is, is decided in `handover`; which
-pod gets which slot in `slot_giving`; when a placeholder comes and goes in `placeholders`.
+The decision is pure, so a restarted operator makes the same one. `handover` decides the next step of a hand-over,
+`slot_giving` which pod gets which slot, and `placeholders` when a placeholder comes and goes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -54,7 +54,7 @@ class Decision:
     status: ReservationStatus
     actions: tuple[Action, ...] = ()
     wake_seconds: float | None = None
-    """When to reconcile again at the latest; None: only after a change."""
+    """When to reconcile again at the latest; None if only a change calls for it."""
     seeks_owners: bool = False
     """Whether to search for pods that waited before the Reservation had a slot."""
 
@@ -65,6 +65,7 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
     # that ends between writing and acting leaves nothing that the next one would read as done.
     seen = seen.with_lost_nodes(settings.node_lost_seconds)
     views = view_slots(seen, settings.handover)
+    # A Reservation that has expired waits for no image: an owner that is bound has its place.
     if is_over(seen.reservation, now):
         views = tuple(map(count_bound_as_taken, views))
     status = compute_status(seen, views, now, patience_seconds=_patience_seconds(seen, settings))
@@ -78,6 +79,7 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
     else:
         actions = _advance(seen, views, now, settings)
         wakes = _live_wakes(seen, views, status, now, settings)
+    # A step that is due already is among the actions; a wake of zero seconds would reconcile without a pause.
     wakes += [seconds for seconds in _handover_wakes(views) if seconds > 0]
     wake = min((seconds for seconds in wakes if seconds is not None), default=None)
     return Decision(
@@ -114,6 +116,7 @@ def _advance(seen: Observation, views: tuple[SlotView, ...], now: datetime, sett
         return [*release_unassigned(seen, views), Validate()]
     actions: list[Action] = []
     if choice_left(seen, views) == 0:
+        # All slots in one choice, so that two of them do not count on the same room.
         actions.append(ChooseNodes(slots_without_node(seen, views)))
     for view in views:
         actions += _slot_actions(seen, view, now, settings)
@@ -162,6 +165,7 @@ def _finalize(
                 actions += _handover_steps(view, now, settings)
             case SlotState.TAKEN | SlotState.LOST:
                 actions += release_slot(seen, view)
+            # Without grace: these places are given up, and it does not matter which pod takes them first.
             case SlotState.PENDING | SlotState.HELD | SlotState.RELEASED:
                 actions += release_slot(seen, view, at_once=True)
     return actions
@@ -174,6 +178,7 @@ def _probe_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
         return 0.0 if is_held else None
     if seen.probe.is_final or not is_held:
         return None
+    # Exponential back-off: a registration that is not in use yet is in use soon, a webhook that is down may stay so.
     pause = min(_FIRST_PROBE_PAUSE_SECONDS * 2.0 ** max(0, seen.probe.failures - 1), _LONGEST_PROBE_PAUSE_SECONDS)
     return max(0.0, pause - seen.probe.age_seconds)
 

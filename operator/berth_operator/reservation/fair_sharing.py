@@ -1,4 +1,4 @@
-"""When a hand-over may begin: a fair share of all under way, and a pause after failures.
+"""Decides when a hand-over may begin, by fair shares of those under way and a pause after failures.
 
 A hand-over that no scheduler completes keeps its node guarded for its whole time. The pods of one namespace, which may
 be unschedulable, must neither take all turns nor keep nodes guarded most of the time:

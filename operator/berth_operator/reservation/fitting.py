@@ -1,4 +1,4 @@
-"""Which pod may take which slots: namespace, owner, template, and the tightest of several tasks or nodes."""
+"""Matches pods with slots, by namespace, owner and template, and chooses the tightest fit of several."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
-"""A pod on its way into a slot: how far it has come, its deadlines, and the next step.
+"""Decides the next step of a pod on its way into a slot.
 
-An owner pod takes a slot step by step; so does the successor of a placeholder. What is observed of it is read once,
-into a `Handover`; each stage then leads to one next action (numbers as in the protocol):
+An owner pod takes a slot step by step, and so does the successor of a placeholder. All that is observed of it is read
+into a `Handover`, and each stage leads to one next action (numbers as in the protocol):
 
     1. the pod carries our gate and label              -> 2. give it a slot: note, label, toleration of the guard
     2. it has a slot                                   -> fence and guard its node (`act.guards`)
@@ -123,7 +123,7 @@ def stage_of(pod: Pod, placeholders: Collection[Pod]) -> HandoverStage:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """A pod on its way into a slot, as observed: an owner, or the successor of the slot's placeholder."""
+    """What is observed of a pod on its way into a slot: an owner, or the successor of the slot's placeholder."""
 
     pod: Pod
     note: Assignment

@@ -51,7 +51,9 @@ from berth_operator.settings import PlaceholderSettings
 
 Body = dict[str, Any]
 
+# The user of the pause image.
 _NOBODY_UID: Final = 65535
+# `HighestUserDefinablePriority` in kubernetes, pkg/apis/scheduling/types.go: all above is for system classes.
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 FENCE_PRIORITY: Final = _HIGHEST_USER_PRIORITY
 """Pods of user priority cannot preempt a fence; system pods can, as they must get in."""
@@ -78,6 +80,8 @@ _LEAST_MEMORY_LIMIT: Final = "16Mi"
 
 
 def _restricted_pod_security() -> Body:
+    # What the profile Restricted of the Pod Security Standards demands, for clusters that enforce it in Berth's
+    # namespace.
     return {"runAsNonRoot": True, "runAsUser": _NOBODY_UID, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
@@ -144,7 +148,7 @@ def build_placeholder(
 
 
 def build_successor(body: Body, reservation: Reservation, assignment: Assignment, predecessor_uid: str) -> Body:
-    """Return a placeholder's body as its successor's: gated, and tolerating the guard."""
+    """Return the body of a placeholder's successor, which is gated and tolerates the guard."""
     name = placeholder_name(
         reservation.metadata.name, reservation.metadata.uid, assignment.task, assignment.index, predecessor_uid
     )
@@ -152,6 +156,7 @@ def build_successor(body: Body, reservation: Reservation, assignment: Assignment
     notes = metadata["annotations"] | {SLOT_ANNOTATION: assignment.to_annotation()}
     labels = metadata["labels"] | {SUCCESSOR_LABEL: "true", HANDOVER_LABEL: "true"}
     spec = body["spec"] | {
+        # A pod can only be created with a gate; later ones are refused (KEP-3521).
         "schedulingGates": [handover_gate()],
         "tolerations": [*body["spec"]["tolerations"], handover_toleration()],
     }
@@ -210,6 +215,7 @@ def build_fence_against(
     """Return a fence against the pods that the selector `kept_off` matches."""
     # One anti-affinity term only: kube-scheduler tries a pod again after the deletion of another only if that matches
     # all terms (`isSchedulableAfterPodChange` of its plugin InterPodAffinity).
+    # The empty selector matches all namespaces; without one the term is about pods of Berth's own only (KEP-2249).
     term = on_same_node(kept_off) | {"namespaceSelector": {}}
     return {
         "apiVersion": "v1",
@@ -226,6 +232,8 @@ def build_fence_against(
             "nodeName": node,
             "activeDeadlineSeconds": max(1, seconds),
             **_priority_fields(FENCE_PRIORITY),
+            # A pod without a toleration for a NoExecute taint is refused by the kubelet, which checks no other taints
+            # (pkg/kubelet/lifecycle/predicate.go).
             "tolerations": [{"operator": "Exists"}],
             "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
         },
@@ -354,11 +362,13 @@ def _exclude_nodes(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
 
 
 def build_priority_class(value: int) -> Body:
-    """Return the placeholders' PriorityClass of a value; it never preempts."""
+    """Return the placeholders' PriorityClass of a value, which never preempts."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
         "metadata": {"name": priority_class_name(value), "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}},
+        # A placeholder may wait with its owner's priority, but must not evict pods for an owner that is not there
+        # (KEP-902).
         "value": value,
         "preemptionPolicy": "Never",
         "globalDefault": False,
@@ -374,6 +384,7 @@ def _priority_fields(value: int) -> Body:
 
 def placeholder_priority(owner_priority: int) -> int:
     """Return the owner's priority, capped at the highest of a user's class."""
+    # Higher values need a class of the prefix `system-`, which users cannot create.
     return min(owner_priority, _HIGHEST_USER_PRIORITY)
 
 

@@ -1,4 +1,4 @@
-"""The observation of one Reservation at one instant: the input of all decisions. `store.cache` makes it."""
+"""The observation of one Reservation at one instant, which `store.cache` makes and all decisions are based on."""
 
 import math
 from collections.abc import Mapping

@@ -41,6 +41,7 @@ def ensure_placeholder(seen: Observation, view: SlotView) -> list[Action]:
         return [CreatePlaceholder(view.task, view.slot.index, node)] if node else []
     if seen.awaits_in_vain(placeholder) or placeholder.spec.node_name in seen.missing_nodes:
         return [DeletePlaceholder(placeholder, at_once=True)]  # no kubelet is there to end it
+    # A placeholder that ended, by its deadline or evicted by its kubelet, keeps its name: the next one needs it free.
     if placeholder.is_terminal and not placeholder.is_terminating:
         return [DeletePlaceholder(placeholder)]
     return []
@@ -129,6 +130,7 @@ def _seconds_to_renewal(reservation: Reservation, placeholder: Pod, now: datetim
 def _seconds_too_long(reservation: Reservation, placeholder: Pod, margin_seconds: int) -> int | None:
     """Return an earlier deadline for a placeholder that far outlives its Reservation."""
     wanted_end, started = _wanted_end(reservation, margin_seconds), placeholder.status.start_time
+    # activeDeadlineSeconds counts from `status.startTime`, which the kubelet sets when it takes the pod up.
     if wanted_end is None or started is None:
         return None
     ends = _ends_at(placeholder)

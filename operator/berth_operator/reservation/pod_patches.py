@@ -1,8 +1,8 @@
 """JSON patches of owner pods during a hand-over.
 
-Each tests that it meets the right pod. Other writers change the same pods. A patch only adds to a map or list, or
-removes an entry of ours; if it must create the map or list, the pod must be as it was read. After a failed test the pod
-is read and the patch built again.
+Other writers change the same pods, so each patch tests that it meets the right pod, and only adds to a map or list or
+removes an entry of ours. If it has to create the map or list, it tests that the pod is as it was read. After a failed
+test the pod is read and the patch is built again.
 """
 
 from collections.abc import Mapping
@@ -31,6 +31,7 @@ def _pointer(*parts: str) -> str:
 
 
 def _is_pod(pod: Pod) -> Operations:
+    # A pod that was created again under its name has another uid. A failed test is answered 422 and changes nothing.
     return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
 
 
@@ -73,7 +74,7 @@ def build_assignment(
 
 
 def build_extension(pod: Pod, assignment: Assignment) -> Operations:
-    """Return the patch that notes a later deadline, or the slot that a pod took; fences admit the pod in any case."""
+    """Return the patch that notes a later deadline, or the slot that a pod took, and has fences admit the pod."""
     path = _pointer("metadata", "annotations", SLOT_ANNOTATION)
     test = {"op": "test", "path": path, "value": pod.metadata.annotations.get(SLOT_ANNOTATION, "")}
     note = {"op": "add", "path": path, "value": assignment.to_annotation()}
@@ -101,11 +102,14 @@ def _adding(field: str, there: Mapping[str, str], entries: Mapping[str, str]) ->
 
 def build_shortening(placeholder: Pod, seconds: int) -> Operations:
     """Return the patch that ends a placeholder earlier."""
+    # One of the few fields of a pod's spec that may change later, and only to a smaller value (`ValidatePodUpdate`).
     return [*_is_pod(placeholder), {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": seconds}]
 
 
 def build_ungating(pod: Pod) -> Operations:
-    """Return the patch that removes our gate only; empty without one."""
+    """Return the patch that removes only our gate; it is empty if there is none."""
+    # JSON patch removes list items by their index, which shifts when another controller takes its gate off: so the name
+    # at the index is tested first.
     for index, gate in enumerate(pod.spec.scheduling_gates):
         if gate.name == HANDOVER_GATE:
             path = _pointer("spec", "schedulingGates", str(index))

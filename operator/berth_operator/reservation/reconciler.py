@@ -76,6 +76,7 @@ class ReservationReconciler:
         is_patient, counted_in = self._rules.is_patient(reservation), self._rules.counted_in(reservation)
         observation = replace(observation, is_patient=is_patient, counted_in=counted_in)
         decision = decide(observation, self._clock.now(), self._settings)
+        # A lost slot is final, and the cache may be behind the pod that has just been bound.
         if self._lost_pods_changed(observation, decision):
             self._enqueue(key, 0.0)
             return

@@ -34,6 +34,8 @@ def give_slots(
             actions += [Release(pod, elsewhere=holds_our_gate(pod))] if is_sent else []
             continue
         free.take(choice)
+        # Another controller may keep the pod for long, or give it other node affinity before it takes its gate off
+        # (KEP-3838).
         if holds_other_gates(pod):
             continue  # its slots stay held until only our gate is left
         slots = _chosen_slots(held_views, choice)

@@ -96,6 +96,7 @@ class Throttle:
 
     def _learn(self, took_seconds: float, status: ReservationStatus) -> None:
         """Record how long a Reservation took to become Available."""
+        # An exponential moving average, so that one slow image pull does not delay every status.
         if took_seconds and status.state is not None and status.state.phase is ReservationPhase.AVAILABLE:
             self._usual_seconds += _WEIGHT_OF_NEWS * (took_seconds - self._usual_seconds)
 

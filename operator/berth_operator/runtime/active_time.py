@@ -51,5 +51,7 @@ class ActiveTime:
             now = self._clock.monotonic()
             step, self._looked_at = now - self._looked_at, now
             if self._can_act():
+                # Of a longer step only this much is sure: in the rest the process may have been frozen, as by SIGSTOP
+                # or a VM migration.
                 self._seconds += min(step, _LONGEST_STEP_SECONDS)
             return self._seconds

@@ -213,6 +213,7 @@ class App:
     async def drain(self) -> None:
         """Stop acting, release the lease, and keep answering reviews for a while."""
         _LOG.info(telemetry.DRAINING)
+        # First no new reviews on old connections, then the Lease: a replica that is ready takes both over.
         self._webhook.drain()
         await asyncio.to_thread(self._engine.stop_acting)
         # API servers send reviews to this replica until each of them has seen the endpoints of the Service change.

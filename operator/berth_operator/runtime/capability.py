@@ -70,7 +70,7 @@ class Capability:
     """Its options of the command line."""
 
     kinds: ClassVar[frozenset[str]] = frozenset()
-    """Kinds of keys that it reconciles: its own, and those of the kernel that concern it, too."""
+    """The kinds of keys that it reconciles: its own, and those of the kernel that concern it as well."""
 
     def __init__(self, kernel: Kernel) -> None:
         """Build the capability, which must not call the API server yet."""

@@ -1,4 +1,4 @@
-"""The controller: its threads, its workers, the lease and the regular resync.
+"""Runs the operator's threads: the workers, the leader with its Lease, and the regular resync.
 
 `reservation.decide` decides, `reservation.act` acts, and `reservation.store` holds the state for both.
 """
@@ -171,6 +171,8 @@ class Controller:
 
         Raises what the first lists raise; may be called again after a `RetryableError`.
         """
+        # Before the long first lists: the next leader may take an unchanged Lease only after its duration, counted from
+        # the first look.
         self._lease.look()
         self._list_reservations()
         self._informers.start()
@@ -216,6 +218,7 @@ class Controller:
     def stop_acting(self) -> None:
         """Stop acting and release the lease, but keep watching: the webhook goes on answering from the cache."""
         self._retired.set()
+        # Workers first, so that no new call begins; those under way are awaited below.
         self._queue.stop()
         self._probe.stop()
         deadline = time.monotonic() + _LAST_ACTION_SECONDS
@@ -306,6 +309,7 @@ class Controller:
                 # Another replica may write statuses from now on: none of those that this one wrote is trusted any more.
                 self._cache.start_epoch()
                 self._stop_term()
+                # The first pass of the next term takes everything: what happened in between was another replica's.
                 last_sweep = -math.inf
                 self._announce_role(leads=self._try_to_lead())
                 if time.monotonic() - last_look >= self._settings.sweep_seconds:
@@ -362,7 +366,7 @@ class Controller:
                 self._queue.done(key)
 
     def _reconcile(self, key: Key) -> None:
-        """Reconcile one key; back off after a failure."""
+        """Reconcile one key, which comes back after a pause if that fails."""
         started = time.monotonic()
         try:
             self._dispatch(key)
@@ -411,5 +415,7 @@ class Controller:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         metrics.ACTION_FAILURES.labels(error=type(error).__name__).inc()
+        # Exponential back-off for each key, like the rate limiter of client-go's workqueues, with a maximum of seconds
+        # instead of minutes: a place that is not held is in danger.
         delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS), _LONGEST_RETRY_SECONDS)
         self._queue.add(key, delay)

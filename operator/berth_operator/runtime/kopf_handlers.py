@@ -53,6 +53,8 @@ def declare_reservations(registry: kopf.OperatorRegistry, program: App) -> None:
     async def apply(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
         program.apply_event(event["type"], event["object"])
 
+    # kopf repeats a handler that fails, and keeps count of that in the object's annotations: with IGNORED, and since
+    # this one only resets a counter in memory, it has nothing to note.
     @kopf.on.resume(*RESERVATION, id="resume", errors=kopf.ErrorsMode.IGNORED, registry=registry)
     @kopf.on.create(*RESERVATION, id="create", errors=kopf.ErrorsMode.IGNORED, registry=registry)
     @kopf.on.update(*RESERVATION, id="update", field="spec", errors=kopf.ErrorsMode.IGNORED, registry=registry)
@@ -72,9 +74,11 @@ def drain_on_signal(program: App, stop_flag: asyncio.Event) -> None:
             stop_flag.set()
 
     def drain_first() -> None:
+        # The kubelet sends SIGTERM once and then SIGKILL; a person at a terminal may be in a hurry.
         if draining:
             stop_flag.set()
         else:
             draining.add(asyncio.create_task(drain()))
 
+    # kopf's own handler would stop the watch at once, and the webhook would answer from an ageing cache.
     loop.add_signal_handler(signal.SIGTERM, drain_first)

@@ -61,7 +61,7 @@ class StatusAsMemory(kopf.DiffBaseStorage):
         return None if generation is None else {"spec": {"generation": generation}}
 
     def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
-        """Write nothing: the status records the handled spec."""
+        """Write nothing, as the status records the handled generation."""
 
 
 class NoProgress(kopf.ProgressStorage):
@@ -84,11 +84,15 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.process.ultimate_exiting_timeout = None  # kopf would kill the process later though its run was restarted
     settings.posting.enabled = False  # kopf would write an event for each log line about an object
     settings.scanning.disabled = True  # for scans of namespaces and CRDs it would need the rights to watch them
+    # By default kopf patches an annotation with the last handled configuration onto each object, and one per handler
+    # with its progress: writes that other watchers would see as changes of the Reservation.
     settings.persistence.diffbase_storage = StatusAsMemory()
     settings.persistence.progress_storage = NoProgress()
     settings.networking.error_backoffs = EndlessWaits()
     settings.networking.request_timeout = _REQUEST_SECONDS
     settings.networking.connect_timeout = _CONNECT_SECONDS
+    # Without it an API server ends a watch at a random time of 30 to 60 minutes (--min-request-timeout), and a
+    # connection that a proxy has dropped silently would go unnoticed for as long.
     settings.watching.server_timeout = int(PROMPT_WATCH.server_seconds)
     settings.watching.inactivity_timeout = PROMPT_WATCH.silence_seconds
 
@@ -238,6 +242,7 @@ class _ReadableLines:
         """Yield whole lines as they arrive."""
         pending = b""
         try:
+            # kopf splits the stream into lines itself, so only whole lines may be left out or replaced.
             async for chunk in self._content.iter_chunked(size):
                 self._at_lines()
                 *lines, pending = (pending + chunk).split(b"\n")

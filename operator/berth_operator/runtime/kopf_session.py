@@ -1,4 +1,4 @@
-"""kopf's connections: a session made from the same configuration as the operator's own client."""
+"""Connects kopf to the API server with the same configuration as the operator's own client."""
 
 import asyncio
 import ssl

@@ -47,4 +47,5 @@ class LeasePace:
 
     def renewals(self) -> float:
         """Return how often the Lease is renewed within its duration."""
+        # Each renewal is a write to etcd, so a cluster at rest gets few of them.
         return OPERATOR_RENEWALS if self._places else _AT_REST

@@ -1,4 +1,4 @@
-"""The capabilities of the operator: a line for each, in the order in which they act.
+"""Lists the capabilities of the operator in the order in which they act.
 
 Nothing else of the kernel imports one, so that without its line and its folder the operator is whole.
 """

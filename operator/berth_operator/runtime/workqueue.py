@@ -124,6 +124,8 @@ class WorkQueue:
     def done(self, key: Key) -> None:
         """End the work on a key."""
         with self._condition:
+            # A key that was added meanwhile is pushed now, as in client-go's workqueue: two workers never have the same
+            # key.
             self._working.discard(key)
             if key in self._due:
                 self._push(key)

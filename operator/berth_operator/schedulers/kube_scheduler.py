@@ -21,6 +21,7 @@ class KubeScheduler:
     """Reads the conditions that kube-scheduler writes."""
 
     def is_untried(self, pod: Pod) -> bool:
+        # A pod without a gate from its creation on has no such condition before its first scheduling cycle.
         reason = next((condition.reason for condition in pod.status.conditions if condition.type == _SCHEDULED), "")
         return not pod.spec.scheduling_gates and not pod.spec.node_name and reason in {"", _GATED_REASON}
 

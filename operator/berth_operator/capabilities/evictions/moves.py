@@ -118,7 +118,7 @@ class PendingEviction:
     """Uid of the pod, "" until it was read."""
     progress: MoveProgress = MoveProgress.NEW
     reason: str = "it is being looked at"
-    """What it waits for, or why it passes; messages quote it."""
+    """What the eviction waits for, or why it passes, as messages say it."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -42,7 +42,7 @@ class _UntakenPlaces:
 
 
 class HeldPlaces:
-    """The places that jobs without pods may take, as this replica has given them; for one thread."""
+    """The places that this replica has promised to jobs without pods; not thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -143,7 +143,7 @@ class Queues(Capability):
         """Uids of pods with an event that they are too large."""
 
     def listen(self) -> None:
-        """List queues if that is due, and watch pods while there are any; called repeatedly while this one leads."""
+        """List queues if that is due, and watch pods while there are any queues; called repeatedly while leading."""
         if not self._listing.listen():
             return
         now = self._clock.monotonic()

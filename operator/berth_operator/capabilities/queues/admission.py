@@ -46,7 +46,7 @@ class _Head:
 
     is_beyond_share: bool
     share_used: Fraction
-    """The part of the queue's share in use after the admission; 0 within the share, where priority and age decide."""
+    """The fraction of the queue's share in use after the admission, or 0 within it, where priority and age decide."""
     turn: tuple[int, str, str, str]
     queue: str
 

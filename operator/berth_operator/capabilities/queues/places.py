@@ -15,7 +15,7 @@ _MAX_NODES: Final = 500
 """Maximum number of nodes of one queue, which has at most as many slots."""
 _NOTHING: Final = ResourceAmounts.empty()
 _FENCE: Final = ResourceAmounts({"pods": 2})
-"""What fencing takes of a node: places for two pods."""
+"""What a fence takes of a node, which is two pod slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class QueuePod:
     gate_index: int | None = None
     """Index of the gate of queues among its scheduling gates, None without it."""
     reservation: str = ""
-    """Uid of the Reservation of which it holds a slot, or waits for one; "" for none."""
+    """Uid of the Reservation whose slot it holds or waits for; "" if there is none."""
     reservation_name: str = ""
     """Name of the Reservation of a placeholder."""
     slot: str = ""

@@ -113,7 +113,7 @@ class QueueRule(ReservationRule):
         return bool(queue_of_slot(reservation))
 
     def counted_in(self, reservation: Reservation) -> str:
-        """Return which queue counts the places: of Volcano's the one in `spec.queue`, of Berth's the namespace's.
+        """Return the queues that count the places: Volcano's queue in `spec.queue`, and Berth's of the namespace.
 
         Volcano's scheduler counts the pods that it places itself; of others it learns from its extender.
         """

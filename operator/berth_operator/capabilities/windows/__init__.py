@@ -1,1 +1,1 @@
-"""ReservationWindows: a Reservation for each occurrence of a schedule."""
+"""ReservationWindows, which create a Reservation for each occurrence of a schedule."""

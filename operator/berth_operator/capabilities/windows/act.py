@@ -1,6 +1,6 @@
-"""Open and close ReservationWindows: one Reservation for each occurrence.
+"""Opens and closes ReservationWindows, with one Reservation for each occurrence.
 
-`decide` says when. A Reservation's name follows from the window and the start, so opening an occurrence again
+`decide` decides when. A Reservation's name follows from the window and the start, so opening an occurrence again
 creates nothing. Nodes are chosen from one list of all pods, which windows that open together share.
 """
 
@@ -52,7 +52,7 @@ from berth_operator.runtime.workqueue import Key
 OPENED: Final = "WindowReserves"
 """The event on a window whose occurrence reserves from now on."""
 CLOSED: Final = "WindowClosed"
-"""The event on a window whose occurrence ends before its time: switched off, or no longer in the schedule."""
+"""Reason of the event on a window whose occurrence was ended early, as it was suspended or left the schedule."""
 MISSED: Final = "WindowMissed"
 """The event on a window with an occurrence that nothing opened in time."""
 LEFT_OUT: Final = "WindowLeftOut"

@@ -81,7 +81,7 @@ class _Due:
     is_full: bool = False
     """Whether as many occurrences are open as may be."""
     handled: tuple[datetime, ...] = ()
-    """Starts that are settled: opened, missed or left out."""
+    """Starts of occurrences that have been opened, missed or left out."""
 
 
 def decide_window(

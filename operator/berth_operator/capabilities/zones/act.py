@@ -121,7 +121,7 @@ class Zones(Capability):
         self.store.queue_nodes({fence.spec.node_name for fence in self.store.fences.all()})
 
     def reconcile(self, key: Key) -> None:
-        """Reconcile a zone, and queue it for when it opens or closes next; or the fence of a node."""
+        """Reconcile the fence of a node, or a zone, which is queued again for when it opens or closes next."""
         if key.kind == ZONE:
             self._reconcile_zone(key)
         else:

@@ -1,4 +1,4 @@
-"""Which pods may use open lent nodes: their label, by which the fences of such nodes admit them."""
+"""Labels the pods that may use open lent nodes, so that the fences of such nodes admit them."""
 
 import threading
 import time

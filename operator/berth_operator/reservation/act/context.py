@@ -85,6 +85,7 @@ def create_reservation(client: KubeClient, cache: Cache, body: dict[str, Any]) -
 def set_expiry(client: KubeClient, cache: Cache, reservation: Reservation, expires: str) -> None:
     """Set the end of a Reservation in place of its `ttl`, unless it is gone."""
     meta = reservation.metadata
+    # null removes a field in a merge patch (RFC 7386); the CRD allows only one of the two.
     patch = {"metadata": {"uid": meta.uid}, "spec": {"expires": expires, "ttl": None}}
     try:
         body = client.merge_patch(RESERVATIONS, meta.name, patch, namespace=meta.namespace)

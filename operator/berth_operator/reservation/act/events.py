@@ -51,6 +51,7 @@ class EventRecorder:
     def run(self, stop: threading.Event) -> None:
         """Write events until stopped, then drain the queue for two seconds."""
         while not stop.is_set():
+            # Placeholders and hand-overs share the connection and the API server's priority level with events.
             if self.write_next(wait_seconds=_WAIT_SECONDS) and self._is_busy():
                 stop.wait(_BUSY_PAUSE_SECONDS)
         deadline = time.monotonic() + _DRAIN_SECONDS

@@ -151,8 +151,10 @@ class ActionExecutor:
 
     def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
         """Write a status that differs or replaces a forged one, and record a change of phase."""
+        # The epoch is read before the call: if the term ends meanwhile, another replica may write after us.
         uid, epoch = reservation.metadata.uid, self._cache.epoch
         is_forged = self._cache.is_forged(uid)
+        # An unchanged status is not written: each write is an event for every watch of Reservations.
         if status == reservation.status and not is_forged:
             self._cache.put_written(uid, status, epoch)
             return
@@ -196,7 +198,7 @@ class ActionExecutor:
         self._recorder.record(RecordedEvent(regarding, type_, reason, message))
 
     def execute(self, reservation: Reservation, actions: Sequence[Action]) -> None:
-        """Execute actions in order; after a refused one skip the others of its pod.
+        """Execute actions in order; after a refused action, skip the other actions on its pod.
 
         Raises the first refusal at the end, at once if the API server does not answer, and NotLeadingError if another
         replica may act by now.
@@ -326,6 +328,7 @@ class ActionExecutor:
         body = change(join_pod_group(body, self._pod_groups.ensure(reservation, priority=priority)))
         namespace = self._settings.placeholders.namespace
         try:
+            # Before the pod: the admission plugin Priority refuses a pod of a class that does not exist.
             self._priorities.ensure(priority)
             pod = self._create_new_pod(body)
         except BerthError as error:
@@ -334,6 +337,7 @@ class ActionExecutor:
             self._note_refusal(reservation, (task.name, index), why_refused(error))
             raise
         if pod is None:
+            # The name follows from the slot: a pod of an operator that ended before it could record it is found again.
             pod = self._client.get(PODS, body["metadata"]["name"], namespace=namespace, type=Pod)
         self._cache.put_refusal(reservation.metadata.uid, (task.name, index), "")
         self._cache.put_placeholder(pod)
@@ -366,6 +370,7 @@ class ActionExecutor:
 
     def _deadline_seconds(self, reservation: Reservation) -> int | None:
         """Return activeDeadlineSeconds for a placeholder created now."""
+        # The kubelet enforces it even while no operator runs, so no place is held for ever.
         expiry = expires_at(reservation)
         if expiry is None:
             return None
@@ -398,6 +403,8 @@ class ActionExecutor:
 
     def _assign(self, reservation: Reservation, pod: Pod, assignment: Assignment) -> None:
         """Give a pod its slot."""
+        # Before the first placeholder goes: with fewer pods than `minMember` Volcano would not schedule the others
+        # again.
         self._pod_groups.loosen(reservation)
         task = next((task for task in reservation.spec.tasks if task.name == assignment.task), None)
         labels = self._rules.slot_labels(reservation, task) if task is not None else {}
@@ -406,6 +413,8 @@ class ActionExecutor:
     def _nominate(self, pod: Pod, node: str | None) -> None:
         """Set or clear the nominated node, which the scheduler tries first."""
         try:
+            # Only the subresource changes a status: any other write to a pod takes over the old one (`PrepareForUpdate`
+            # in pkg/registry/core/pod/strategy.go).
             patched = self._client.merge_patch(
                 PODS,
                 pod.metadata.name,
@@ -453,6 +462,7 @@ class ActionExecutor:
         name, namespace = pod.metadata.name, pod.metadata.namespace
         as_is = pod
         for tries_left in reversed(range(_PATCH_TRIES)):
+            # Built anew in each round, as the operations depend on which maps and lists the pod has.
             operations = build(as_is)
             if not operations:
                 break
@@ -473,6 +483,8 @@ class ActionExecutor:
     # --- the rest
 
     def _survey(self, reservation: Reservation, node: str) -> None:
+        # The API server indexes pods by `spec.nodeName` (`MatchPod` in pkg/registry/core/pod/strategy.go), so this list
+        # costs no scan of all pods.
         pod_list = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=Pod)
         ends = self._chooser.ends(pod_list.items) if reservation.spec.capacity is Capacity.WHEN_FREE else None
         self._cache.put_pods_of_node(node, pod_list.items, ends, asked_by=reservation.metadata.uid)

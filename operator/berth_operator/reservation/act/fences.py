@@ -1,8 +1,8 @@
-"""Fences of hand-overs: pods that keep other pods off a guarded node, even those that tolerate its taint.
+"""Fences of hand-overs, which keep other pods off a guarded node even if they tolerate its taint.
 
-A fence requests nothing; schedulers honour its anti-affinity. It is created before the guard and deleted after it, so
-that each node with our taint has a fence. A fence covers the hand-overs that end within a period and ends by itself
-soon after it, so that none remains for long when no operator runs; an extended hand-over gets the next one.
+A fence is a pod that requests nothing; schedulers honour its anti-affinity. It is created before the guard and deleted
+after it, so that each node with our taint has a fence. A fence covers the hand-overs that end within a period and ends
+by itself soon after it, so that none remains for long when no operator runs; an extended hand-over gets the next one.
 """
 
 import threading
@@ -57,7 +57,7 @@ class _Occupant(msgspec.Struct, frozen=True):
 
 
 class FenceManager:
-    """Creates and deletes fences; thread-safe, for one node at a time."""
+    """Creates and deletes fences; thread-safe, as long as each node is handled by one thread at a time."""
 
     def __init__(self, context: Context, priorities: PriorityClasses) -> None:
         self._client = context.client
@@ -73,6 +73,7 @@ class FenceManager:
     def create(self, node: str, deadline: int, now: datetime) -> None:
         """Create a node's fence for hand-overs until a deadline in unix seconds."""
         period = deadline // _PERIOD_SECONDS
+        # The name follows from node and period, so that two replicas or a restarted operator create one fence, not two.
         fence_pod = fence_name(node, period)
         if fence_pod not in self._names(node) and not has_room(self._client, self._cache, node):
             note_omission(node, NO_POD_SLOT)
@@ -90,6 +91,8 @@ class FenceManager:
             self._tolerate(node, error)
         else:
             self._add(node, fence.metadata.name, stands=True)
+            # A LimitRange or a webhook may have added requests: such a fence would take room from the very pod that it
+            # guards.
             if requests_anything(fence):
                 self.delete(node)
                 note_omission(node, REQUESTS_ADDED)
@@ -105,6 +108,7 @@ class FenceManager:
         """Force-delete the fences of a node."""
         for fence_pod in self._names(node):
             with suppress(NotFoundError):
+                # Without grace: no container has started, and a kubelet that is away would keep the fence in the API.
                 self._client.delete(PODS, fence_pod, namespace=self._settings.namespace, grace_seconds=0)
             with self._lock:
                 self._fences[node].discard(fence_pod)
@@ -162,6 +166,7 @@ def has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> bool
     counted = cache.pod_counts.on(node)
     if counted is not None and counted + pods_coming + pods + _SPARE_SLOTS <= slots:
         return True
+    # Pods of phase Succeeded or Failed use no slot: schedulers and kubelets leave them out of `pods`.
     occupants = client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
     pods_there = sum(occupant.status.phase not in {"Succeeded", "Failed"} for occupant in occupants.items)
     return pods_there + pods_coming + pods <= slots

@@ -113,7 +113,7 @@ class HandoverProbe:
         self._cache.put_path(None)
 
     def probe_path(self) -> None:
-        """Probe for the next Reservation; equal results in a row decide for all."""
+        """Probe for the next Reservation; several equal results in a row decide for all Reservations."""
         unproven = self._newest_unproven()
         reservation = unproven or self._next()
         if reservation is None:
@@ -166,7 +166,7 @@ class HandoverProbe:
             _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "register", telemetry.KEY_ERROR: str(error)})
 
     def _newest_unproven(self) -> Reservation | None:
-        """Return the newest unproven Reservation in a registered namespace: its probe speaks for all older ones."""
+        """Return the newest unproven Reservation in a registered namespace, whose probe proves all older ones."""
         registered = self._scope.registered.namespaces
         unproven = self._cache.unproven()
         waiting_reservations = (reservation for reservation in unproven if reservation.metadata.namespace in registered)

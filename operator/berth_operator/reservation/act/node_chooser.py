@@ -153,6 +153,7 @@ class NodeChooser:
             node = pod.spec.node_name or self._promised_node(pod)
             if not node or {PLACEHOLDER_LABEL, FENCE_LABEL} & pod.metadata.labels.keys():
                 continue  # the cache has the placeholders
+            # Pods of DaemonSets and static pods stay; a pod with a note will come. Neither frees anything.
             if pod.belongs_to_node or not pod.spec.node_name:
                 claims[node] = claims[node].plus(taken_by(pod))
             else:

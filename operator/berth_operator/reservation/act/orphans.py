@@ -1,4 +1,4 @@
-"""Pods that nothing of ours needs any more: placeholders without a Reservation, and pods left with our gate."""
+"""Releases placeholders without a Reservation, and pods that were left with our gate."""
 
 from collections.abc import Callable, Sequence
 
@@ -56,6 +56,7 @@ class OrphanCollector:
         placeholders, owners = self._cache.pods_of(uid)
         if not placeholders and not owners:
             return
+        # The cache may have missed the Reservation: what is released here cannot be taken back.
         if self._exists(uid, placeholders, owners):
             list_reservations(self._client, self._cache)
             return
@@ -67,7 +68,8 @@ class OrphanCollector:
             _LOG.info(telemetry.ORPHAN_RELEASED, **{telemetry.KEY_UID: uid, telemetry.KEY_COUNT: count})
 
     def release_stray_gates(self) -> None:
-        """Remove our gate from pods without our label: no Reservation reconciles them."""
+        """Remove our gate from pods without our label, which no Reservation reconciles."""
+        # There is no field selector for gates, so all pending pods are listed, of which only the gates are decoded.
         gated_pods = self._client.list(
             PODS, field_selector="status.phase=Pending", label_selector=f"!{RESERVATION_LABEL}", type=_GatedPod
         ).items

@@ -208,6 +208,7 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
     shares: dict[str, list[Pod]] = {}
     untried_uids: set[str] = set()
     for pod in sorted(pods, key=lambda pod: age_order(pod.metadata)):
+        # Other gates belong to queues or controllers that have not released the pod yet.
         if pod.spec.scheduling_gates or pod.is_terminating or RESERVATION_LABEL in pod.metadata.labels:
             continue
         for reservation in oldest_first(index.candidates(pod)):

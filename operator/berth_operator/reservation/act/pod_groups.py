@@ -47,6 +47,7 @@ class PodGroups:
             except AlreadyExistsError:
                 pass
             except NotFoundError:
+                # 404 on a create means that the kind is not served, as Volcano is not installed.
                 self._absent_until = time.monotonic() + _ABSENT_SECONDS
                 return ""
             self._exist.add(uid)
@@ -62,9 +63,10 @@ class PodGroups:
         self._loose.add(uid)
 
     def collect(self, is_needed: Callable[[str], bool], *, everything: bool) -> tuple[str, ...]:
-        """Delete the PodGroups whose Reservation is no longer needed, by its uid; return their names.
+        """Delete the PodGroups whose Reservation needs none any more, and return their names.
 
-        Without `everything` only if this replica made some: a cluster without Volcano is not asked at each sweep.
+        Without `everything` this does nothing unless this replica has made some, so that a cluster without Volcano is
+        not asked at each sweep.
         """
         if not self._exist and not everything:
             return ()

@@ -27,6 +27,7 @@ class PriorityClasses:
     def of(self, spec: PodSpec) -> int:
         """Return the priority of a pod spec; raises `NotFoundError` for an unknown class."""
         class_name = spec.priority_class_name
+        # As the admission plugin Priority does: the class with `globalDefault`, else 0.
         if not class_name:
             default = self._rules.default_class()
             return default.value if default else 0
@@ -67,6 +68,8 @@ class PriorityClasses:
             )
             raise UnfitPriorityClassError(text)
         with suppress(NotFoundError):
+            # `value` and `preemptionPolicy` are immutable (`ValidatePriorityClassUpdate`), so the class is made anew.
+            # Pods keep the priority that admission wrote into them.
             self._client.delete(PRIORITY_CLASSES, name, uid=existing.metadata.uid)
         return self._client.create(PRIORITY_CLASSES, body, type=PriorityClass)
 

@@ -36,7 +36,7 @@ class _ReservationHeader(msgspec.Struct, frozen=True):
 
 
 def list_reservations(client: KubeClient, cache: Cache) -> None:
-    """Refresh all Reservations in the cache; fetch only changed ones in full."""
+    """Refresh all Reservations in the cache, fetching only the changed ones in full."""
     # Lower versions than the cache's show that etcd was restored from a backup. No watch reports it
     # (kubernetes/kubernetes#118501), so everything is read anew.
     highest_version = cache.highest_reservation_version()
@@ -106,6 +106,8 @@ class Resync:
             list_reservations(self._client, self._cache)
 
         def is_due(uid: str) -> bool:
+            # Not `hash`, which differs in each process for a text: a restarted operator should go on with the same
+            # quarters.
             return everything or zlib.crc32(uid.encode()) % _TURNS == self._turn
 
         for uid in sorted(self._cache.named_uids(), key=self._cache.has_all_its_pods):

@@ -133,7 +133,9 @@ class StandingFences:
         return ""
 
     def _create_one(self, node: str, kind: FenceKind, now: datetime) -> Pod | None:
-        """Create one fence; None if it exists: its watch reports what becomes of it."""
+        """Create one fence and return it; None if it exists already, as the watch reports it."""
+        # A name per period: replicas that race create the same pod, and a renewal does not collide with the fence
+        # before it.
         fence_name = name_fence_now(node, kind, _STANDING_PERIOD_SECONDS, now)
         body = build_standing_fence(node, fence_name, kind, seconds=_STANDING_SECONDS, settings=self._settings)
         try:

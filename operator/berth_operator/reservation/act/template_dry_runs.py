@@ -87,6 +87,8 @@ class TemplateDryRuns:
         settings = self._settings.placeholders
         body = build_validation_pod(reservation.metadata.uid, task.name, raw_template, settings)
         try:
+            # Only with `fieldValidation=Strict` is an unknown field an error (KEP-2885); by default it is dropped with
+            # a warning.
             self._client.create(PODS, body, namespace=settings.namespace, dry_run=True, strict=True)
         except (InvalidObjectError, RefusedError) as error:
             if is_by_admission(error):

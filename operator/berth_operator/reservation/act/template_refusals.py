@@ -72,7 +72,7 @@ class TemplateRefusals:
         """Times of the events in each namespace within the last minute."""
 
     def schedule(self, pod: Pod) -> None:
-        """Schedule a search for a pod that was not gated; cheap enough for each review."""
+        """Schedule a search for a pod that was not gated. This is cheap enough to be done in each review."""
         labels = sorted(pod.metadata.labels.items())[:_MAX_LABELS]
         owner = _Owner(pod.metadata.namespace, ",".join(f"{key}={value}" for key, value in labels))
         with self._lock:

@@ -1,4 +1,4 @@
-"""The registration of the webhook with the API server: which namespaces it covers, and what API servers use of it."""
+"""Registers the webhook with the API server for the namespaces that need it."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ class Registered:
 
 
 class WebhookRegistration:
-    """Registers the namespaces with live Reservations; no registration without any."""
+    """Registers the namespaces with live Reservations, and removes the registration while there are none."""
 
     def __init__(
         self,
@@ -114,6 +114,7 @@ def put_webhooks(client: KubeClient, name: str, body: Mapping[str, Any] | None, 
             client.delete(MUTATING_WEBHOOKS, name)
             return True
         return False
+    # A merge patch replaces a list as a whole (RFC 7386), so entries that others have added go, too.
     change = {"webhooks": body["webhooks"]}
     if was_there:
         with suppress(NotFoundError):

@@ -1,1 +1,1 @@
-"""What watches have brought: Reservations, pods, nodes and rules."""
+"""Caches of the Reservations, pods, nodes and rules that watches report."""

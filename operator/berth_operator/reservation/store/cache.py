@@ -53,6 +53,7 @@ class Cache:
     """
 
     def __init__(self, enqueue: Callable[[Key], None]) -> None:
+        # One lock for all stores, so that `observe` sees Reservations, pods and nodes as of one moment.
         self._lock = threading.RLock()
         self._enqueue_key = enqueue
         self._tombstones = Tombstones()
@@ -101,12 +102,13 @@ class Cache:
 
     def _enqueue(self, *keys: Key) -> None:
         for key in keys:
+            # Always called without the lock, which the worker that takes the key needs at once.
             self._enqueue_key(key)
 
     # --- Reservations
 
     def put_reservation(self, reservation: Reservation, listed: Listed[Reservation] | None = None) -> None:
-        """Store a Reservation as the API server returned it, or listed it; ignore older versions."""
+        """Store a Reservation that the API server returned or listed, unless the cache has a newer version."""
         with self._lock:
             keys = self._reservations.put(reservation, listed)
         self._enqueue(*keys)
@@ -172,14 +174,14 @@ class Cache:
                 self.remove_reservation(reservation.metadata.uid)
 
     def highest_reservation_version(self) -> int:
-        """Return a version that a list must have that begins later, unless etcd is restored before it."""
+        """Return the version that any later list must reach; a lower one shows that etcd was restored from a backup."""
         with self._lock:
             return max((version_of(reservation.metadata) for reservation in self._reservations), default=0)
 
     def is_refuted(self, metadata: ObjectMeta, listed: Listed[Any]) -> bool:
-        """Return whether a list has an older version than the cache although it must know the cache's.
+        """Return whether a list contradicts the cache: it shows an older version, or an object that was deleted.
 
-        The same goes for an object that the cache takes for deleted.
+        That can only be if etcd was restored from a backup.
         """
         with self._lock:
             known_reservation = self._reservations.get(metadata.uid)
@@ -360,7 +362,7 @@ class Cache:
     # --- owner pods
 
     def put_pod(self, pod: Pod) -> None:
-        """Store a pod in a hand-over: an owner's or a placeholder's successor."""
+        """Store a pod in a hand-over, which is an owner or the successor of a placeholder."""
         put = self.put_placeholder if PLACEHOLDER_LABEL in pod.metadata.labels else self.put_owner
         put(pod)
 
@@ -370,6 +372,7 @@ class Cache:
 
     def put_owner(self, pod: Pod, listed: Listed[Pod] | None = None) -> None:
         """Store a pod with our label; remove one without it."""
+        # As after a patch of ours that takes it off. The pod lives on, and may get the label again.
         if RESERVATION_LABEL not in pod.metadata.labels:
             self.remove_owner(pod, for_good=False)
             return
@@ -424,6 +427,8 @@ class Cache:
         with self._lock:
             self._tombstones.add(node.metadata.uid)
             known_node = self._nodes.get(node_name)
+            # A node that registers again has the same name and another uid, and the end of the old object may arrive
+            # late.
             if known_node is None or known_node.metadata.uid != node.metadata.uid:
                 return
             self._nodes.remove(node_name)

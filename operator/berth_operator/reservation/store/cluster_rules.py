@@ -1,4 +1,4 @@
-"""Cluster rules: priority classes, quotas, limit ranges and node capacity."""
+"""Caches priority classes, quotas, limit ranges and node capacity."""
 
 import threading
 from collections.abc import Iterable

@@ -34,7 +34,7 @@ class ListedObjects(Generic[T]):
             return self._by_uid.get(uid)
 
     def put(self, obj: T, listed: Listed[T] | None = None) -> None:
-        """Store an object as the API server returned it, or listed it; ignore older versions."""
+        """Store an object that the API server returned or listed, unless the store has a newer version."""
         uid = obj.metadata.uid
         with self._lock:
             if not self._tombstones.takes(obj.metadata, self._by_uid.get(uid), listed):

@@ -9,7 +9,7 @@ from berth_core import Reservation, ReservationStatus
 
 @dataclass(slots=True)
 class StatusTracker:
-    """Statuses by uid of their Reservation; empty while another replica leads."""
+    """Statuses that this replica wrote, by uid of their Reservation; empty while another replica leads."""
 
     epoch: int = 0
     """Rises when this replica begins or ends to lead: statuses of an earlier epoch no longer count."""

@@ -1,4 +1,4 @@
-"""Reservations as the API server sends them, read.
+"""Reads Reservations as the API server sends them.
 
 The API server's schema admits templates with fields of the wrong type. Such a Reservation notes that itself.
 """

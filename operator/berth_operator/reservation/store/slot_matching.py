@@ -1,4 +1,4 @@
-"""The choice of the Reservation for a pod that needs a slot: the oldest with a spare one."""
+"""Chooses the Reservation for a pod that needs a slot, which is the oldest with a spare one."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
