@@ -123,6 +123,8 @@ class _Collection(Generic[T]):
             *self.selectors,
             ("watch", "true"),
             ("resourceVersion", resource_version),
+            # Bookmarks keep the resourceVersion of a quiet watch recent, so that it can be resumed after a cut
+            # (KEP-956).
             ("allowWatchBookmarks", "true"),
             ("timeoutSeconds", str(max(1, int(seconds)))),
         ]
@@ -188,6 +190,7 @@ class KubeClient:
         A call that began in time may take as long again.
         """
         retries = replace(self._settings.retries, deadline_seconds=seconds)
+        # Both: the deadline of the retries ends no call that is under way.
         hurried = replace(self._settings, retries=retries, silence_seconds=seconds)
         return self._alike(self.transport, hurried)
 
@@ -270,6 +273,7 @@ class KubeClient:
         Raises a KubeError for a version that the API server does not keep any more: etcd forgets after minutes.
         """
         call = Call("list", resource.describe(name, namespace=namespace))
+        # A get takes no `resourceVersionMatch`; a list with a field selector on the name does.
         query = [*_selectors("", f"metadata.name={name}"), *_exactly(resource_version)]
         request = Request(call, "GET", resource.path(namespace=namespace), query)
         page: Page[T] = self.ask(request, Repeatable.UNLESS_ACTED, lambda raw: decode_page(call, raw, type))

@@ -262,8 +262,10 @@ def _error_class(call: Call, status: Status, status_code: int) -> type[KubeError
         and status.message.startswith(_WEBHOOK_DENIAL)
     ):
         return EvictionInterceptedError
+    # 409 stands for both: only the reason tells a taken name from a changed resourceVersion.
     if status_code == HTTPStatus.CONFLICT and status.reason == "AlreadyExists":
         return AlreadyExistsError
+    # Among them 500 from webhooks that fail and 504 from an etcd that is slow: the call may have been carried out.
     if status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return ServerError
     return _BY_CODE.get(status_code, RefusedError)

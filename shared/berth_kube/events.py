@@ -55,12 +55,15 @@ def build_event(
 ) -> dict[str, Any]:
     """Return the Event without its times; equal events of an object share a name."""
     parts = (regarding.uid, reporting_component, type, reason, message)
+    # The name carries the identity of the event: client-go's correlator keeps it in memory instead, and starts to count
+    # anew with each process.
     suffix = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
         "metadata": {
             "name": f"{regarding.name[:_LONGEST_NAME_PART].rstrip('-.')}.{suffix}",
+            # Where client-go's recorder puts events on cluster-scoped objects (`makeEvent` in tools/record/event.go).
             "namespace": regarding.namespace or _NAMESPACE_OF_CLUSTER_OBJECTS,
         },
         "involvedObject": {
@@ -72,6 +75,7 @@ def build_event(
         },
         "type": type,
         "reason": reason,
+        # The API server refuses longer ones (`NoteLengthLimit` in pkg/apis/core/validation/events.go).
         "message": message[:_LONGEST_MESSAGE],
         "source": {"component": reporting_component},
         "reportingComponent": reporting_component,

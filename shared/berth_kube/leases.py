@@ -197,6 +197,7 @@ class LeaseHolder:
         self._stopped.set()
         self._hurry.set()
         if self._thread is not None:
+            # A renewal that is under way could otherwise be written after the lease was given back.
             self._thread.join(self._duration_seconds)
             self._thread = None
         if self._renewed_at is None:
@@ -302,6 +303,7 @@ class LeaseHolder:
         now = self._clock.monotonic()
         if self._observation is None or self._observation.spec != spec:
             self._observation = _Observation(spec, now)
+        # A released Lease has an empty holder, as in client-go's `release`.
         if not spec.holder_identity or spec.holder_identity == self._identity:
             return True
         return now >= self._expiry(self._observation)
@@ -347,6 +349,7 @@ class LeaseHolder:
         }
         if current.holder_identity == self._identity:
             return spec
+        # `acquireTime` and `leaseTransitions` change with the holder only, as people and monitoring read them.
         transitions = 0 if current.lease_transitions is None else current.lease_transitions + 1
         return spec | {"acquireTime": now, "leaseTransitions": transitions}
 

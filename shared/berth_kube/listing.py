@@ -330,6 +330,7 @@ def _read_in_pages(call: Call, read_page: PageReader, item_type: type[T], page_s
     continue_token = ""
     began = time.monotonic()
     while True:
+        # Decoded page by page, so that no more than one page is in memory as bytes beside the objects.
         page: Page[T] = read_page(page_size, continue_token, lambda raw: decode_page(call, raw, item_type))
         items.extend(page.items)
         continue_token = page.metadata.continue_token

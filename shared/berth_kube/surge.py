@@ -77,6 +77,8 @@ def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, A
         "name": deployment.name,
         "uid": deployment.uid,
         "controller": False,
+        # True would need the right to update finalizers of the Deployment (admission plugin
+        # OwnerReferencesPermissionEnforcement).
         "blockOwnerDeletion": False,
     }
     return {
@@ -84,6 +86,7 @@ def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, A
             "resourceVersion": metadata["resourceVersion"],
             "labels": {TEMPLATE_HASH_LABEL: RELEASED_HASH},
             "annotations": {RELEASED_ANNOTATION: json.dumps(msgspec.to_builtins(note))},
+            # The ReplicaSet's reference stays: the ReplicaSet takes it off itself when it releases the pod.
             "ownerReferences": [*metadata["ownerReferences"], second_owner],
         }
     }

@@ -348,6 +348,7 @@ def _why_not_by_room(raw_pod: RawObject, around: Around) -> str:
             if name in {"pods", "count/pods"}:
                 amount_needed = 1
             amount_left = _amount(resource, hard) - _amount(resource, (status.get("used") or {}).get(name) or "0")
+            # The replacement comes while the old pod is still there, so both count at once.
             if amount_needed and amount_needed * (1 + around.uncounted) > amount_left:
                 return f"the ResourceQuota {quota['metadata']['name']}{_NO_ROOM}"
     return ""

@@ -86,6 +86,7 @@ def _change_known(
     operations: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": known.metadata.resource_version}
     ]
+    # From the last to the first: each removal shifts the indexes behind it.
     operations += [{"op": "remove", "path": f"/spec/taints/{index}"} for index in reversed(old_indexes)]
     if wanted is not None and known.spec.taints:
         operations.append({"op": "add", "path": "/spec/taints/-", "value": wanted})
@@ -107,6 +108,8 @@ def _change_taints(client: KubeClient, node: str, change: Callable[[RawTaints], 
         if changed_taints == taints:
             return client.get(NODES, node, type=type_)
         precondition = {"resourceVersion": body["metadata"]["resourceVersion"]}
+        # null removes the field (RFC 7386): a node without taints has none, and an empty list would be another value to
+        # compare.
         patch = {"metadata": precondition, "spec": {"taints": changed_taints or None}}
         try:
             return client.merge_patch(NODES, node, patch, type=type_)

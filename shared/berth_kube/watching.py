@@ -118,6 +118,7 @@ def follow(
     `on_answer` whenever the server shows that the watch is alive.
     """
     feed = _Feed(source, settings, since, on_answer)
+    # A daemon: a read that hangs in the kernel must not keep the process from ending.
     threading.Thread(target=feed.run, name=f"watch {source.call.target}", daemon=True).start()
     try:
         while not stop.is_set():
@@ -178,6 +179,7 @@ class _Feed(Generic[T]):
         with self._stream_lock:
             if self._stream is not None:
                 with suppress(OSError, RuntimeError, ValueError):  # closed by itself meanwhile
+                    # `close` alone would wait for the lock that the blocked read holds.
                     self._stream.shutdown()
 
     def _read_once(self) -> None:
@@ -280,6 +282,8 @@ class _Feed(Generic[T]):
         finally:
             seconds = time.monotonic() - started
             self._in_vain_seconds = 0.0 if items_seen else self._in_vain_seconds + seconds
+        # A proxy that ends watches at once, or an API server that shuts down: without a pause this would be a busy
+        # loop.
         if items_seen == 0 and seconds < _TOO_SHORT_SECONDS and not self._abandoned.is_set():
             raise self._source.broken(HTTPError("the server ended the watch at once"))
 
@@ -287,6 +291,7 @@ class _Feed(Generic[T]):
         """Pass on one event and record its resourceVersion."""
         call = self._source.call
         event = decode_event(call, line)
+        # The status line was 200 long ago, so errors such as 410 come as an event with a Status.
         if event.type == "ERROR":
             self._resource_version = ""
             status = decode_error_status(call, event.object)
@@ -332,6 +337,7 @@ class _Feed(Generic[T]):
         try:
             pending = b""
             while not self._abandoned.is_set() and (chunk := stream.read1(_READ_BYTES)):
+                # Events are separated by newlines, and chunks end anywhere.
                 *lines, pending = (pending + chunk).split(b"\n")
                 yield from filter(None, lines)
         except (HTTPError, OSError) as error:

@@ -104,6 +104,7 @@ def _refusals(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
             )
             yield from _breaches(item, requirements)
     if item.type == _POD:
+        # A pod's total limit is computed like its request, init containers included, so limits stand in for requests.
         totals = (effective_requests(pod_spec).to_quantities() for pod_spec in (spec, with_limits_as_requests(spec)))
         yield from _breaches(item, ResourceRequirements(requests=next(totals), limits=next(totals)))
 

@@ -96,6 +96,7 @@ class PodTraits:
 def traits_of(spec: PodSpec, default_class: str) -> PodTraits:
     return PodTraits(
         priority_class=spec.priority_class_name or default_class,
+        # Of 0 too: the API server's scope Terminating asks whether the field is set (`isTerminating` upstream).
         ends_by_itself=spec.active_deadline_seconds is not None,
         best_effort=not any(_asks_for_compute(requirements) for requirements in _requirements(spec)),
         crosses_namespaces=any(_crosses(affinity) for affinity in _pod_affinities(spec)),
@@ -131,6 +132,7 @@ def _crosses(affinity: PodAffinity) -> bool:
 
 def usage_of(spec: PodSpec) -> dict[str, int]:
     """Return what one pod of this spec counts for in quotas."""
+    # `count/pods` counts objects of any phase, `pods` those that have not ended; for new pods both are one.
     usage = dict.fromkeys(_PODS, 1)
     for resource, amount in effective_requests(spec).items():
         usage[f"requests.{resource}"] = amount
@@ -200,6 +202,7 @@ def why_refused(quota: ResourceQuota, spec: PodSpec, asked: Usage, held: Usage) 
     `asked` is what the Reservation's pods that the quota counts need together, `held` what other Reservations hold. The
     quota itself does not know of either: placeholders are pods of another namespace.
     """
+    # Admission checks against the status, which the quota controller brings up to date after an edit of the spec.
     hard = quota.status.hard or quota.spec.hard
     unspecified = sorted(name for name in hard.keys() & _REQUIRED_BY_QUOTA if not _specifies(spec, name))
     if unspecified:

@@ -137,6 +137,7 @@ def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -
     if verdict is not None:
         return _State(ReservationPhase.FAILED, verdict.reason, verdict.message)
     slots_taken = sum(view.slot.state is SlotState.TAKEN for view in views)
+    # Before deletion and expiry: what is complete has succeeded, whatever happens to it afterwards.
     if slots_taken == len(views):
         return _State(ReservationPhase.SUCCEEDED, _taken_reason(views), _taken_text(views))
     if seen.reservation.metadata.deletion_timestamp:
@@ -257,6 +258,7 @@ def _stamp(state: _State, reservation: Reservation, now: datetime) -> Reservatio
     """Return the state with the time at which its phase or reason last changed."""
     prior = reservation.status.state
     unchanged = prior is not None and (prior.phase, prior.reason) == (state.phase, state.reason)
+    # As conditions do: the time moves only with phase or reason, so that it says how long the Reservation has been so.
     keeps_time = unchanged and not has_impossible_time(prior, now)
     return ReservationState(
         phase=state.phase,

@@ -45,6 +45,8 @@ def answer_verdict(request: AdmissionRequest, verdict: EvictionVerdict, *, until
         )
         status = {
             "status": "Failure",
+            # Clients of the Eviction API take 429 for "later" and all else for a failure (API-initiated eviction,
+            # kubernetes.io/docs/concepts/scheduling-eviction/api-eviction).
             "code": 429,
             "reason": "TooManyRequests",
             "message": message,

@@ -34,7 +34,9 @@ def build_eviction_webhooks(
         {
             "name": f"{name}.evictions.berth.volcano.sh",
             "admissionReviewVersions": ["v1"],
+            # Anything else but None would have the API server refuse every dry run of an eviction.
             "sideEffects": "NoneOnDryRun",
+            # An operator that is down must not stop drains, nor the cluster autoscaler.
             "failurePolicy": "Ignore",
             "matchPolicy": "Equivalent",
             "timeoutSeconds": WEBHOOK_SECONDS,

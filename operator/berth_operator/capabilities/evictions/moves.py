@@ -139,6 +139,7 @@ class EvictionMoves:
         self._own = settings.of(EvictionSettings)
         self._clock = clock
         self._eligibility = SurgeEligibility(self._client, clock)
+        # Answers read the API synchronously; in the event loop one slow read would delay every review.
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="evictions")
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -150,6 +151,7 @@ class EvictionMoves:
 
         With `by_namespace` the namespace asks for replacements of all its pods, otherwise the pod itself has to.
         """
+        # A dry run must change nothing, and the webhook says so (`NoneOnDryRun`): drains ask with it first.
         if request.operation != "CREATE" or request.dry_run:
             return allow(request.uid)
         pending = self._note(request)
@@ -175,6 +177,8 @@ class EvictionMoves:
             self._forget(pending)
             return NOT_OURS
         except (BerthError, TimeoutError) as error:
+            # Here a pod is known to ask for a replacement: it is kept, as the requester tries again. A pod of which
+            # that is not known passes, or a slow API server would block every drain of the cluster.
             if by_namespace or pending.uid:
                 return EvictionVerdict(passes=False, reason=f"the API server did not answer in time: {error}")
             return EvictionVerdict(passes=True, reason="whether it asks for a replacement could not be read")
@@ -303,6 +307,7 @@ class EvictionMoves:
         body = {"webhooks": build_eviction_webhooks(client_config, own_namespace, exempt_namespaces)}
         self._registered = client_config, now
         try:
+            # The webhooks are a list, which a merge patch replaces as a whole (RFC 7386).
             self._client.merge_patch(VALIDATING_WEBHOOKS, EVICTION_WEBHOOK_CONFIGURATION, body)
         except NotFoundError as error:
             fields = {telemetry.KEY_ACTION: "register the webhook of evictions", telemetry.KEY_ERROR: str(error)}
@@ -387,6 +392,8 @@ class EvictionMoves:
             pending.progress = MoveProgress.NEW
         elif self._is_replaced(self._client, raw_pod):
             asked_before = pending.last_asked
+            # By the Eviction API, so that disruption budgets still count; the resourceVersion makes it fail if the pod
+            # has been given back meanwhile.
             self._client.evict(
                 pending.namespace, pending.name, uid=pending.uid, resource_version=metadata["resourceVersion"]
             )

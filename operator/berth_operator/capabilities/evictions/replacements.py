@@ -28,6 +28,8 @@ def may_go(
     `raw_pods` are the pods of its ReplicaSet, and those that the ReplicaSet has let go. Where only some of several may
     go, the first by name do, so that all replicas of the operator choose the same.
     """
+    # It serves no request, so nothing is lost; API servers skip the budget of such pods, too (`canIgnorePDB` and the
+    # check of `IsPodReady` in pkg/registry/core/pod/storage/eviction.go).
     if not is_ready(raw_pod):
         return True
     meta, spec = replica_set["metadata"], replica_set["spec"]
@@ -41,6 +43,7 @@ def may_go(
         for pod in ready_pods
         if is_out(pod) and Note.read(pod["metadata"].get("annotations") or {}).replica_set == meta["name"]
     )
+    # Of each replica that is available beyond what is wanted, one of the pods that were let go may leave.
     spare_count = available_count + len(names_out) - wanted_replicas(replica_set)
     return raw_pod["metadata"]["name"] in names_out[: max(0, spare_count)]
 

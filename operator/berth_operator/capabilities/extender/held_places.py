@@ -81,6 +81,8 @@ def requests_of(min_resources: Quantities) -> ResourceAmounts | None:
         name.removeprefix(_REQUESTS): text for name, text in min_resources.items() if name.startswith(_REQUESTS)
     }
     try:
+        # Volcano writes `minResources` in both forms, so that it can be compared with a ResourceQuota: the sums are the
+        # same, and must not be added.
         requests = ResourceAmounts.from_quantities(plain).largest(ResourceAmounts.from_quantities(prefixed))
     except InputError:
         return None

@@ -246,12 +246,14 @@ def vote_on_job(
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
     tasks = job.tasks or {}
     if not tasks:
+        # Volcano's Job controller creates pods only once the job is let in, so waiting for pods here would never end.
         created = job.creation_timestamp
         return Vote(PERMIT if holds(job.without_pods) or (created and has_waited(created)) else ABSTAIN)
     pods = [task.pod for task in tasks.values() if task.pod is not None]
     if pods and all(_is_placeholder(pod, namespace) and awaits(_reservation_of(pod)) for pod in pods):
         return Vote(PERMIT)
     placed = sum(bool(pod.spec.node_name) for pod in pods)
+    # A pod in a hand-over has its place already: a queue that is full because of the placeholder must not keep it out.
     pods_coming = sum(_has_slot(pod, has_slot) for pod in pods if not pod.spec.node_name)
     return Vote(PERMIT if pods_coming and placed + pods_coming >= job.min_available else ABSTAIN)
 
@@ -273,6 +275,8 @@ def judge_queue(body: bytes, held_in: HeldIn) -> Overuse:
     amounts_used = allocated.plus(held_for_queue.amounts)
     capped_resources = set(volcano_queue.spec.capability)
     reached = {resource for resource in capped_resources if amounts_used[resource] >= capability[resource]}
+    # Only what placeholders hold is this extender's to say: the rest is counted by Volcano's proportion or capacity
+    # plugin.
     reached_by_us = reached.intersection(held_for_queue.amounts)
     return Overuse(
         not held_for_queue.lets_in

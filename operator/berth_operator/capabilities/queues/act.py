@@ -193,6 +193,7 @@ class Queues(Capability):
         for state in GatedQueueState:
             metrics.QUEUES.labels(state=state.value).set(states[state.value])
         now = self._clock.monotonic()
+        # LocalQueues are polled, as a cluster without Kueue does not serve their kind and has nothing to watch.
         if bodies and (not self._is_watching or now - self._kueue_at >= _KUEUE_SECONDS):
             self._kueue_at = now
             self._registration.forget()
@@ -240,11 +241,13 @@ class Queues(Capability):
         )
         decision = decide_queues(view, self._clock.now())
         ended_at = self._clock.monotonic()
+        # Each decision looks at all pods. Its cost sets the pace, so that many queues do not starve the workers.
         self._next_pass = ended_at + min(_REST_FACTOR * (ended_at - started_at), _LONGEST_REST_SECONDS)
         self._require(term)
         self._keep(decision.slots)
         pending_error: BerthError | None = None
         try:
+            # Before any gate comes off: a pod that is created in between must not slip past its queue.
             self._registration.put(decision.gated)
         except (PermanentError, ServerError) as error:
             pending_error = error  # pods that have the gate can be admitted all the same
@@ -385,6 +388,7 @@ class Queues(Capability):
         first_error: BerthError | None = None
         failures = Counter[str]()
         for pod in pods:
+            # A namespace in which every update fails would cost a time-out per pod, and hold back all other namespaces.
             if failures[pod.namespace] >= _MAX_FAILURES:
                 continue
             try:
@@ -486,6 +490,7 @@ class Queues(Capability):
                     api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid
                 )
                 self._recorder.record(RecordedEvent(regarding, "Warning", TOO_LARGE, why))
+        # Uids of pods that are gone drop out, so that the set does not grow.
         self._reported_as_large = {pod.uid for pod, _ in decision.too_large}
         _forget_metrics()
         for queue in self.store.queues:

@@ -75,6 +75,8 @@ def admit(
         line = lines[head.queue]
         pod, cost = line.first
         if room.lacking(head.queue, cost):
+            # What keeps a pod out that is within its queue's share is the borrowing of others: they must not borrow
+            # more of it.
             if not head.is_beyond_share and not room.is_capped(head.queue, cost):
                 contested |= frozenset(cost)
             line.stop()
@@ -88,6 +90,7 @@ def admit(
 
 def _push(heads: list[_Head], head: _Head | None) -> None:
     if head is not None:
+        # Only the heads are compared: a heap of queues instead of a sort of all pods, as in Volcano's allocate action.
         heappush(heads, head)
 
 

@@ -44,6 +44,7 @@ def accept_queues(queues: Sequence[GatedQueue], total: ResourceAmounts) -> Count
             text = f"the guarantee of {', '.join(excessive)} is above the queue's own capability"
             refusals[queue_in_amounts.name] = build_condition("False", QueueReason.ABOVE_CAPABILITY, text)
     counted = _NOTHING
+    # Stable sort: accepted queues first, and within both groups the older first.
     for queue in sorted(ordered, key=lambda queue: not _was_accepted(queue)):
         queue_in_amounts = queues_by_name[queue.metadata.name]
         if queue_in_amounts.name in refusals or queue.spec.suspend:

@@ -151,6 +151,7 @@ def decide_slots(
         for slots_of_state in (by_state.waiting, by_state.held)
     )
     creates = _free_numbers(slots, need.wanted - len(by_state.held) - len(by_state.waiting) - len(by_state.resting))
+    # The next pass makes the rest: a large guarantee must not keep gates of other queues waiting.
     creates = creates[:_MAX_AT_ONCE]
     held_slots = min(len(by_state.held), need.wanted)
     return SlotDecision(
@@ -250,6 +251,7 @@ def _is_within(seconds: float, since: datetime, now: datetime) -> bool:
 
 def _is_due(reservation: Reservation, now: datetime) -> bool:
     expires = read_timestamp(reservation.spec.expires)
+    # Slots expire by themselves if no operator renews them, so that an uninstalled operator leaves none behind.
     return expires is None or expires < now + SLOT_LIFETIME / 2
 
 
@@ -307,6 +309,7 @@ def _lacks(slots: QueueSlots, lacking: int, wanted: int, by_state: _SlotsByState
         return ("False", QueueReason.SLOTS_REFUSED, f"{head}: {why}")
     oldest = min(by_state.waiting, key=lambda reservation: reservation.metadata.creation_timestamp or "", default=None)
     oldest_since = read_timestamp(oldest.metadata.creation_timestamp) if oldest is not None else None
+    # The oldest decides: newer slots may not have been tried by a scheduler yet.
     if oldest is not None and oldest_since is not None and not _is_within(_SETTLING_SECONDS, oldest_since, now):
         return ("False", QueueReason.WAITING, f"{head}: {_state_text(oldest)}")
     # While slots are tried again, the condition keeps what it said: it must not turn with each attempt.

@@ -34,6 +34,7 @@ def build_queue_registration(
     body = build_webhook_configuration(
         client_config=config, namespaces=namespaces, own_namespace="", timeout_seconds=timeout_seconds
     )
+    # Without an object selector: any pod could set the label that exempts it.
     for_pods = {key: value for key, value in body["webhooks"][0].items() if key != "objectSelector"}
     metadata = body["metadata"] | {"name": QUEUE_WEBHOOK_CONFIGURATION}
     return body | {"metadata": metadata, "webhooks": [for_pods | {"name": "queue.berth.volcano.sh"}]}

@@ -199,6 +199,7 @@ class QueueStore:
         known_pod = self._pods.get(pod.metadata.uid)
         if self._gone.covers(pod.metadata) or (known_pod is not None and known_pod.version >= version_of(pod.metadata)):
             return
+        # Ended pods count for no quota either (`QuotaV1Pod` in kubernetes, pkg/quota/v1/evaluator/core/pods.go).
         if pod.is_terminal:
             self._remove(pod.metadata.uid)
         else:

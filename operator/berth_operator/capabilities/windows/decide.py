@@ -275,6 +275,7 @@ def _find_due(
     known_starts = {start for start, _ in kept}
     ended_occurrence: Occurrence | None = None
     due_occurrences: list[Occurrence] = []
+    # Backwards from now: after a year without an operator a window of every minute must not cost a year of occurrences.
     for occurrence in schedule.back_from(now):
         if occurrence.end <= now:
             ended_occurrence = occurrence
@@ -291,6 +292,7 @@ def _find_due(
     ]
     wanted_occurrences = [candidate for candidate in due_occurrences if candidate not in skipped]
     room = max(0, MAX_OPEN - sum(reservation.is_live for _, reservation in kept))
+    # Only the last one that is over is reported: an event per occurrence of a long outage would say no more.
     is_missed = (
         ended_occurrence is not None
         and last_start is not None

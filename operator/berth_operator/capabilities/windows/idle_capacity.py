@@ -89,6 +89,7 @@ def choose_window_nodes(
         ),
         key=lambda candidate: (-candidate[0], -candidate[1], candidate[2]),
     )
+    # By slots and not by amounts: cpu that is idle on a node without memory holds no pod.
     usable_nodes = [candidate for candidate in ranked_nodes if candidate[1] > 0][:_MAX_NODES]
     has_idle = sum(free for free, _, _ in usable_nodes) >= slots
     chosen_nodes: list[str] = []
@@ -109,6 +110,7 @@ def take_awaited(nodes: Mapping[str, NodeOccupancy], awaited: AwaitedSlots) -> i
     """
     idle_slots = 0
     slots_left = dict(awaited.by_node)
+    # First what is idle at the start; only what then still lacks room is counted on whole nodes.
     for of_whole in (False, True):
         for node_name in (*awaited.by_node, *awaited.nodes):
             node = nodes.get(node_name)

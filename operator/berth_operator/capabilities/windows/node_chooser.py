@@ -78,6 +78,7 @@ class WindowNodeChooser:
                     take_awaited(uses, awaited)
             nodes = choose_window_nodes(uses.values(), requests, slots, times.start)
             own = AwaitedSlots(requests, {"": slots}, nodes, times.start, times.end)
+            # Until the cache has the new Reservation, windows that open at the same minute must not count on its room.
             self._promised[name] = self._clock.monotonic(), own
         return nodes
 

@@ -146,6 +146,7 @@ class Zones(Capability):
         fenced = self.fences.standing(written_zone, nodes, now)
         nodes_without_fence = {node for node, stands in fenced.items() if not stands}
         self.store.queue_nodes(nodes_without_fence | self.fences.outdated(written_zone, nodes))
+        # Decided twice: fences follow the state in the status that has been written, not one that may never be stored.
         decision = decide_zone(written_zone, fenced, pods_left, now, refused=refused_nodes)
         self._report(zone, decision.status)
         if decision.status.state == ZoneState.OPEN and nodes:
@@ -166,6 +167,8 @@ class Zones(Capability):
         period = _COUNT_SECONDS if len(nodes) <= _MANY_NODES else _COUNT_SECONDS_OF_MANY
         if counted and time.monotonic() - counted < period:
             return known_left
+        # One indexed list per node (`MatchPod` in pkg/registry/core/pod/strategy.go) while these are few; beyond, one
+        # list of all bound pods costs the API server less.
         selectors = [f"spec.nodeName={node}" for node in nodes] if len(nodes) <= _MANY_NODES else ["spec.nodeName!="]
         zone_nodes = set(nodes)
         leaving = tuple(

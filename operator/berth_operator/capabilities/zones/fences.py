@@ -133,6 +133,7 @@ class LentFences:
             if next_fence is None:
                 return
             lasting_fences = [next_fence]
+        # The old fence goes last: while both stand, only pods that both admit may enter.
         names = {fence.metadata.name for fence in lasting_fences}
         for fence in self._standing_on(node):
             if fence.metadata.name not in names:
@@ -148,6 +149,7 @@ class LentFences:
             return None
         if any(fence.is_terminating and kind_of_fence(fence) == wanted for fence in standing_fences):
             return None  # system pods are on their way in: a fence made now would be preempted, too
+        # A kubelet counts fences, too: beyond `allocatable.pods` it fails a pod with the reason OutOfpods.
         if not has_room(self._client, self._cache, node):
             if not standing_fences:
                 note_omission(node, NO_POD_SLOT)

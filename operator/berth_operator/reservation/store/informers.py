@@ -47,6 +47,8 @@ _CLASSES: Final = "priority-classes"
 _QUOTAS: Final = "quotas"
 _RANGES: Final = "limit-ranges"
 
+# `spec.nodeName!=` and `status.phase` are among the fields that the API server selects pods by (`ToSelectableFields` in
+# pkg/registry/core/pod/strategy.go).
 _BOUND_SELECTOR: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of pods that take a pod slot of a node."""
 _COUNT_AGAIN_SECONDS: Final = 5.0
@@ -61,6 +63,7 @@ def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -
     metadata = body["metadata"]
     if event_type == "DELETED":
         cache.remove_reservation(metadata["uid"])
+    # The status that this replica has just written comes back as an event: it is in the cache already.
     elif not cache.knows_reservation(metadata["uid"], metadata["resourceVersion"]):
         cache.put_reservation(read_reservation(body))
 
@@ -140,6 +143,8 @@ class Informers:
         self._cache = cache
         self._rules = rules
         self._failed = failed
+        # Two watches with selectors instead of one of all pods: a large cluster has a hundred thousand, of which few
+        # concern the operator.
         owners = f"{RESERVATION_LABEL},!{PLACEHOLDER_LABEL}"
         watched: tuple[tuple[str, Watch, Handle], ...] = (
             (
@@ -164,6 +169,8 @@ class Informers:
             (
                 _OWNERS,
                 lambda stop: client.watch(PODS, label_selector=owners, type=Pod, stop=stop, settings=PROMPT_WATCH),
+                # The API server reports a pod that no longer matches the selector as DELETED, although it lives: it may
+                # come back.
                 _applier(cache.replace_owners, cache.put_owner, partial(cache.remove_owner, for_good=False)),
             ),
             (

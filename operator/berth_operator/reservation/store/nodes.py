@@ -60,6 +60,7 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def admits(self, spec: PodSpec, *, on_control_plane: bool) -> bool:
         """Return whether a placeholder may enter and start here, on the control plane only if that is allowed."""
+        # A node that could not be decoded may have taints that are not known here.
         if self.metadata.unreadable:
             return False
         if self.access.why_closed(spec.tolerations):
@@ -122,6 +123,7 @@ class NodeIndex:
         if node.access.is_ready:
             self._unready_since.pop(node_name, None)
         else:
+            # Counted here and not by the condition's lastTransitionTime, which is another machine's clock.
             self._unready_since.setdefault(node_name, self.seconds())
         deadline = node.guard_deadline
         if deadline is None:

@@ -43,6 +43,7 @@ class PodCounts:
     def on(self, node: str) -> int | None:
         """Return the number of pods on a node, None before the first list and while the watch is silent."""
         with self._lock:
+            # A count that has stopped is worse than none: a caller without one lists the node's pods.
             is_silent = time.monotonic() - self._heard_at > _LONGEST_SILENCE_SECONDS
             return None if self._nodes is None or is_silent else self._counts[node]
 

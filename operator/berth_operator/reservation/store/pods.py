@@ -168,6 +168,7 @@ class PodStore:
         """Remove a placeholder that is gone; a later one of the same name stays."""
         self._tombstones.add(pod.metadata.uid)
         known_pod = self.placeholders.get(pod.metadata.name)
+        # A placeholder's name comes again with the next one for its slot.
         if known_pod is not None and known_pod.metadata.uid == pod.metadata.uid:
             self.placeholders.remove(pod.metadata.name)
             self.targets.replace(known_pod, None, self.seconds())

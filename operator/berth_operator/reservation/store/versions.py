@@ -75,6 +75,7 @@ class Tombstones:
         now = time.monotonic()
         _, known_version = self._removed.pop(uid, (now, -1.0))
         self._removed[uid] = (now, max(version, known_version))
+        # The dict is in the order of removal, so the oldest is first and a look at one entry is enough.
         while (oldest := next(iter(self._removed))) != uid and self._removed[oldest][0] < now - _TOMBSTONE_SECONDS:
             del self._removed[oldest]
 
