@@ -154,7 +154,7 @@ class PolicyService:
 @cluster_options
 @planner_options
 @run_options
-@click.option("--policies", is_flag=True, help="Serve the cluster's DeschedulerPolicies: what it does by default.")
+@click.option("--policies", is_flag=True, help="Serve the cluster's DeschedulerPolicies; the default.")
 @click.option("--once", is_flag=True, help="Run one cycle and end; exit code 1 if it did not all go as planned.")
 @click.option("--interval", metavar="DURATION", help="Run a cycle at once and then at this interval.")
 @click.option(

@@ -292,7 +292,7 @@ class ServiceSettings:
     """How long plans of no policy are kept when they are over, by the service of policies; None: for ever."""
 
     health_host: str = "127.0.0.1"
-    """Address of `/healthz` and `/metrics`; `::`, all of both families, in a cluster."""
+    """Address of `/healthz` and `/metrics`; in a cluster `::`, for all addresses, IPv4 and IPv6."""
 
     health_port: int = 8081
     """Port of `/healthz` and `/metrics`; 0 takes a free one."""

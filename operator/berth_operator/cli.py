@@ -76,7 +76,7 @@ _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
     help="Base address (https://HOST:PORT) instead of a Service; default: where it listens.",
 )
 @click.option(
-    "--webhook-host", default="127.0.0.1", help="Address that the webhook listens on; ::, all of both families."
+    "--webhook-host", default="127.0.0.1", help="Address that the webhook listens on; :: for all, IPv4 and IPv6."
 )
 @click.option("--webhook-port", default=9443, type=click.IntRange(0, 65535), help="Its port; 0 takes a free one.")
 @click.option(
@@ -108,7 +108,7 @@ _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
 @click.option(
     "--node-lost-seconds",
     default=300.0,
-    help="How long a node may not be ready before its places are lost (NodeLost) or held elsewhere; 0: for any time.",
+    help="How long a node may not be ready before its places are lost (NodeLost) or held elsewhere; 0: never.",
 )
 @click.option(
     "--handovers-at-once", default=50, help="How many slots change hands at the same time; the others stay held."

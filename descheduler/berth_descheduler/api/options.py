@@ -39,7 +39,7 @@ def rest_options(command: F) -> F:
         click.option(
             "--rest-prometheus-url",
             metavar="URL",
-            help="Where people see Berth's metrics over longer times, such as a dashboard; the page links it.",
+            help="Address of a dashboard with Berth's metrics over longer times; the page links to it.",
         ),
     ]
     return with_options(command, options)

@@ -159,7 +159,7 @@ class RestSettings:
     have tokens of the cluster."""
 
     prometheus_url: str = ""
-    """Where people see the metrics over longer times; "" where that is nowhere."""
+    """Address of a dashboard with the metrics over longer times; "" for none."""
 
     limits: RestLimits = field(default_factory=RestLimits)
     times: RestTimes = field(default_factory=RestTimes)

@@ -32,8 +32,8 @@ _CANNOT_LOOK: Final = 2
 def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: str, output: Output) -> int:
     """Look for what Berth should not have left behind or cannot do, and explain it. Changes nothing.
 
-    One look is enough where all is well. What may still pass by itself is watched until it has, or has stood for
-    longer than it may. Exit code 0: all is well; 1: something was found; 2: the cluster could not be looked at.
+    One look is enough if all is well. What may still resolve by itself is watched until it does, or until it has
+    lasted for too long. Exit code 0: all is well; 1: something was found; 2: the cluster could not be looked at.
     """
     console = Terminal(stderr=True)
     clock = SystemClock()

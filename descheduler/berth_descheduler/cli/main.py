@@ -1,8 +1,8 @@
 """The command `berth`: its group of commands, errors and exit codes.
 
-Errors become a line and an exit code. Exit codes: 0 done; 1 it failed: a pod did not land where it was to, a plan is in
-the wrong state, `berth doctor` found something, or it was not over in time; 2 the input is wrong, or the cluster cannot
-be reached or does not allow it; 130 it was interrupted.
+Errors become a line and an exit code. Exit codes: 0 done; 1 it failed: a pod did not land where it was meant to, a
+plan is in the wrong state, `berth doctor` found something, or it was not over in time; 2 the input is wrong, or the
+cluster cannot be reached or does not allow it; 130 it was interrupted.
 """
 
 import errno
@@ -62,7 +62,7 @@ _HEADINGS: Final = {
 _EPILOG: Final = """\b
 Exit codes:
   0    done
-  1    it failed: a pod did not land where it was to, a plan is in the wrong state,
+  1    it failed: a pod did not land where it was meant to, a plan is in the wrong state,
        something was found (doctor), or it was not over in time
   2    the input is wrong, or the cluster cannot be reached or does not allow it
   130  interrupted

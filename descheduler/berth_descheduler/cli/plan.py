@@ -133,8 +133,8 @@ def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--snapshot-kinds",
     metavar="KINDS",
-    help="Kinds that the file was made of, such as nodes,pods,poddisruptionbudgets.policy, or all: of those that it "
-    "has no object of there is none. `berth snapshot` writes that down; kubectl does not.",
+    help="Kinds that the file covers, such as nodes,pods,poddisruptionbudgets.policy, or all: if it has no object of "
+    "such a kind, there is none. `berth snapshot` records them; kubectl does not.",
 )
 @cluster_options
 @policy_option
@@ -145,7 +145,7 @@ def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--like",
     type=click.Path(),
     metavar="FILE",
-    help="Where as much is freed, keep to an earlier plan: what `berth plan -o json` wrote, or a MigrationPlan. Only "
+    help="Keep to an earlier plan where it frees as much: what `berth plan -o json` wrote, or a MigrationPlan. Only "
     "consolidate does.",
 )
 @click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
@@ -311,7 +311,7 @@ def _plan_once(given: PlanInput, source: PlanSource | None, deadline: Deadline) 
 
 _SECTIONS: Final = tuple(section for capability in EVERY_CAPABILITY for section in capability.capacity_sections)
 _FRAGMENTATION_HELP: Final = """
-Show how many pods of a shape still fit, and how much of what is free is of no use to them, and why.
+Show how many pods of a shape still fit, and how much of what is free they cannot use, and why.
 
 What is free is stranded for a shape where a node has too little of something else left, or does not take it.
 """
@@ -405,8 +405,8 @@ _KEY = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O[A-Z])|.", re.DOTALL)
 
 @click.command("top", cls=OwnCommand)
 @cluster_options
-@click.option("--once", is_flag=True, help="Show one frame and end, as where there is no terminal.")
-@click.option("--interval", default="2s", show_default=True, metavar="DURATION", help="Draw anew every so often.")
+@click.option("--once", is_flag=True, help="Show one frame and exit; the default without a terminal.")
+@click.option("--interval", default="2s", show_default=True, metavar="DURATION", help="Time between two refreshes.")
 @selector_option("nodes")
 @objects_output_option
 def top_command(

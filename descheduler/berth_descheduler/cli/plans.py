@@ -246,7 +246,7 @@ def plans_command(
     selector: str,
     output: Output,
 ) -> None:
-    """List the plans in the cluster, the newest first, with how far they are, and the jobs that nodes are kept for."""
+    """List the plans in the cluster, the newest first, with their progress, and the jobs that nodes are kept for."""
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-plans") as client:
         plans = _list(client, selector)
         room_reservations = _kept_for_jobs(client) if output.for_people else ()
@@ -277,9 +277,9 @@ def show_command(
     report: ReportFile | None,
     price: Mapping[str, float],
 ) -> None:
-    """Show a plan of the cluster: its moves with their states and reasons, predicted beside achieved.
+    """Show a plan of the cluster: its moves with states and reasons, and what it achieved beside what it predicted.
 
-    Without a name the newest one. `berth approve` approves what was shown here last.
+    Without a name, the newest plan. `berth approve` approves what was shown here last.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-show") as client:
         stored_plan = _newest(client) if plan is None else _get(client, plan)
@@ -323,7 +323,7 @@ def approve_command(
     timeout: str,
     output: Output,
 ) -> int:
-    """Let a plan be carried out that waits for approval, as `berth show` printed it.
+    """Approve a plan that waits for approval, as `berth show` printed it.
 
     A plan that was made anew under its name since then is not approved. With --wait, exit code 1 if it did not all go
     as planned.
@@ -344,7 +344,7 @@ def approve_command(
 def abort_command(
     *, plan: str, kubeconfig: str | None, context: str | None, wait: bool, timeout: str, output: Output
 ) -> int:
-    """Have a plan brought to a safe end: nothing new is begun, what is reserved and not evicted is released."""
+    """End a plan safely: nothing new is begun, and what is reserved but not evicted is released."""
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-abort") as client:
         aborting_plan = _ask(client, plan, abort, said="is being aborted", wait_seconds=seconds if wait else None)
@@ -502,7 +502,7 @@ def _write(
 def policies_command(
     asked: click.Context, *, kubeconfig: str | None, context: str | None, selector: str, output: Output
 ) -> None:
-    """List the policies in the cluster: when they run, whether they can, and what became of their last run."""
+    """List the policies in the cluster: when they run, whether they can, and how their last run ended."""
     if asked.invoked_subcommand is not None:
         options = {"kubeconfig": kubeconfig, "context": context, "output": output.value}
         asked.default_map = {asked.invoked_subcommand: options}  # options may stand before `run` as well as after it

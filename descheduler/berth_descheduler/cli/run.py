@@ -57,7 +57,7 @@ _LOOK_SECONDS: Final = 1.0
 @policy_option
 @planner_options
 @run_options
-@click.option("--yes", is_flag=True, help="Carry the plan out without asking, as scripts must say.")
+@click.option("--yes", is_flag=True, help="Carry the plan out without asking; required in scripts.")
 @click.option("--dry-run", is_flag=True, help="Plan only: nothing is written to the cluster.")
 @click.option("--verbose", is_flag=True, help="Log every step to standard error.")
 @objects_output_option
@@ -75,7 +75,7 @@ def run_command(
     report: ReportFile | None,
     **options: Any,  # noqa: ANN401 - read once by the functions that declare them
 ) -> int:
-    """Plan, ask, reserve, evict and verify, once and now. Exit code 1 if a pod did not land where it was to."""
+    """Plan, ask, reserve, evict and verify, once and now. Exit code 1 if a pod did not land where it was meant to."""
     cycle = cycle_settings(options, trigger="Manual", dry_run=dry_run)
     settings, planner = settings_to_run(options, policy, cycle)
     prices: Mapping[str, float] = options["price"]

@@ -43,16 +43,16 @@ class NoPageError(BerthError):
 
 
 @click.command("ui", cls=OwnCommand)
-@click.option("--local", is_flag=True, help="Serve the page here, also where a service is installed.")
-@click.option("--no-browser", is_flag=True, help="Only write the address.")
+@click.option("--local", is_flag=True, help="Serve the page here even if a service is installed.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
 @cluster_options
 @namespace_option
 def ui_command(*, local: bool, no_browser: bool, kubeconfig: str | None, context: str | None, namespace: str) -> int:
     """Open the page that shows the cluster, its plans and policies, and where plans are approved.
 
-    It is that of the service through `kubectl port-forward`, and asks for a token; a service without --rest-ui is an
-    error. Where no Service of REST is found, it is served on this machine with the rights of the kubeconfig and a token
-    of this run.
+    It is the service's page, reached through `kubectl port-forward`, and asks for a token; a service without --rest-ui
+    is an error. Without a Service for REST, the page is served on this machine, with the rights of the kubeconfig and a
+    token for this run.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-ui") as client, stop_on_signals() as stop:
         service = None if local else find_service(client, namespace)

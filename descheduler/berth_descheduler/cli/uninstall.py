@@ -31,7 +31,7 @@ _LEFT: Final = 1
 @click.command("uninstall", cls=OwnCommand)
 @click.option("--yes", is_flag=True, help="Do it. Without this the command only shows what would go.")
 @click.option("--release", default="berth", show_default=True, help="The release's name for helm.")
-@click.option("--keep-crds", is_flag=True, help="Keep the kinds of Berth, without any object.")
+@click.option("--keep-crds", is_flag=True, help="Keep Berth's CRDs, without any objects.")
 @click.option(
     "--timeout", default="2m", show_default=True, help="How long to wait for what Berth's programs still clear up."
 )

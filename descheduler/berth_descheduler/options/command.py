@@ -290,7 +290,7 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
             shell_complete=lambda _context, _parameter, incomplete: [
                 CompletionItem(goal.option) for goal in OFFERED_GOALS if goal.option.startswith(incomplete)
             ],
-            help=f"How moves are chosen: {_OFFERED}. Default: the one that other options are for, such as --shape, "
+            help=f"How moves are chosen: {_OFFERED}. Default: that to which other given options belong, "
             f"else {DEFAULT_GOAL_OF_COMMANDS.option}.",
         ),
         *(
@@ -335,9 +335,9 @@ def _threshold_options() -> tuple[Callable[[F], F], ...]:
 
 def _limit_options() -> tuple[Callable[[F], F], ...]:
     return (
-        click.option("--max-moves", type=int, help="The most moves of the plan; a run makes at most 1000."),
-        click.option("--max-moves-per-node", type=int, help="The most moves off one node."),
-        click.option("--max-moves-per-namespace", type=int, help="The most moves of pods of one namespace."),
+        click.option("--max-moves", type=int, help="Maximum number of moves in the plan; a run makes at most 1000."),
+        click.option("--max-moves-per-node", type=int, help="Maximum number of pods moved off one node."),
+        click.option("--max-moves-per-namespace", type=int, help="Maximum number of moves in one namespace."),
         click.option(
             "--max-grace-period",
             default="10m",
@@ -350,7 +350,7 @@ def _limit_options() -> tuple[Callable[[F], F], ...]:
             type=int,
             default=MOVES_PER_CONTROLLER,
             show_default=True,
-            help="Pods of a controller at once.",
+            help="Pods of one controller that are moved at once.",
         ),
         click.option("--per-wave", type=int, default=MOVES_PER_WAVE, show_default=True, help="Moves at once."),
     )
@@ -363,7 +363,7 @@ def _search_options() -> tuple[Callable[[F], F], ...]:
             default="60",
             show_default=True,
             metavar="SECONDS",
-            help="End the search after this long, or none; mostly it ends sooner, and then time decides nothing. "
+            help="Time limit of the search, or none; it mostly ends sooner, and its result then depends on no clock. "
             "`berth plan` counts from its start to its output.",
         ),
         click.option(
@@ -372,7 +372,7 @@ def _search_options() -> tuple[Callable[[F], F], ...]:
             show_default=True,
             help="Let the exact solver go on where the search ends, if it is installed and the problem small enough.",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Where the search's chance begins."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search's random choices."),
     )
 
 

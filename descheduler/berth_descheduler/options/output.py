@@ -53,7 +53,7 @@ def _check_selector(_context: click.Context, _parameter: click.Parameter, text: 
 
 def all_namespaces_option(command: F) -> F:
     """Add `--all-namespaces`, which changes nothing: it is so without it."""
-    text = "As without it; for hands that are used to kubectl."
+    text = "The default; accepted because kubectl has it."
     return click.option("-A", "--all-namespaces", is_flag=True, expose_value=False, help=text)(command)
 
 

@@ -61,13 +61,13 @@ def safety_options(command: F) -> F:
             "--pending-wait",
             default=format_duration(_PENDING_WAIT),
             **duration,
-            help="How long to wait for pods that wait themselves and whose room the moves would take.",
+            help="How long to wait for pending pods whose room the moves would take.",
         ),
         click.option(
             "--pod-cool-down",
             default="0s",
             **duration,
-            help="How long a pod that was moved is not moved again, nor a node that was freed freed again.",
+            help="How long a moved pod is not moved again, and a freed node is not freed again.",
         ),
         click.option(
             "--min-freed-nodes",
@@ -81,7 +81,7 @@ def safety_options(command: F) -> F:
             type=click.IntRange(0, 100),
             default=_REPLANS,
             show_default=True,
-            help="How often to plan again what a plan could not do any more, because others changed pods and nodes.",
+            help="How often to plan again for moves that have become impossible because others changed pods or nodes.",
         ),
         moves_option,
         click.option(
@@ -157,7 +157,7 @@ def run_options(command: F) -> F:
             **duration,
             help="Begin nothing new once a plan has taken this long; it bounds how long its taints stand.",
         ),
-        click.option("--reservation-ttl", default="10m", **duration, help="Least TTL of a Reservation."),
+        click.option("--reservation-ttl", default="10m", **duration, help="Minimum TTL of a Reservation."),
         click.option(
             "--lease-seconds",
             type=click.IntRange(min=2),
@@ -279,7 +279,7 @@ _GIVEN: Final = frozenset({ParameterSource.COMMANDLINE, ParameterSource.ENVIRONM
 
 def policy_option(command: F) -> F:
     """Add `--policy`."""
-    text = "Go by this DeschedulerPolicy instead of options (YAML, - for standard input), but for trigger and mode."
+    text = "Use this DeschedulerPolicy (YAML, - for standard input) instead of options, except its trigger and mode."
     return click.option("--policy", type=click.Path(), metavar="FILE", help=text)(command)
 
 
@@ -365,7 +365,7 @@ def capacity_options(command: F) -> F:
             default="5m",
             show_default=True,
             metavar="DURATION",
-            help="Measure the cluster's fragmentation for the metrics every so often, or none for never.",
+            help="Time between two measurements of the cluster's fragmentation for the metrics; none: never.",
         ),
         click.option(
             _SHAPE_OPTION,

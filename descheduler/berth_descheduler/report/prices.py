@@ -59,7 +59,7 @@ def _units(name: str, amount: str) -> float:
 
 def price_option(command: F) -> F:
     """Add `--price`, whose value is the hourly price of each resource."""
-    text = "What an hour of a node, a core, a Gi of memory or a piece costs, such as node=0.40; may be repeated."
+    text = "Hourly price of a node, a core, a Gi of memory or a device, such as node=0.40; may be repeated."
     return click.option("--price", multiple=True, metavar="NAME=AMOUNT", callback=_parse_prices, help=text)(command)
 
 

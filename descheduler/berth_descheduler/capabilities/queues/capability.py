@@ -22,7 +22,7 @@ class QueuesCapability(Capability):
 
     capacity_sections: ClassVar[tuple[CapacitySection, ...]] = (
         CapacitySection(
-            "Of queues with a guarantee, show how much of what is left of it pods of the queue's own shapes could use "
+            "For queues with a guarantee, show how much of its unused part pods of the queue's own shapes could use "
             "now.",
             "berth_descheduler.capabilities.queues.cli.fragmentation:QueueSection",
         ),

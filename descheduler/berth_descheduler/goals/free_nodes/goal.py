@@ -149,7 +149,7 @@ class ConsolidateGoal(FreeNodesGoal[int, int]):
         GoalOption(
             "--min-savings-per-move",
             "AMOUNT",
-            "consolidate: what each move has to save; default: nothing.",
+            "consolidate: what each move has to save; default: 0.",
             fields=(MIN_SAVINGS,),
         ),
     )

@@ -34,8 +34,8 @@ ROOM_OPTIONS: Final = (
     GoalOption(
         "--queue",
         "NAME",
-        "make-room: the queue for what is left of whose guarantee room is made, instead of --shape and --pod. "
-        "Where Volcano and Berth have one of that name, queues.GROUP/NAME.",
+        "make-room: make room for the unused part of this queue's guarantee, instead of --shape and --pod. "
+        "If Volcano and Berth both have a queue of that name: queues.GROUP/NAME.",
         fields=("room.queue",),
     ),
     GoalOption(

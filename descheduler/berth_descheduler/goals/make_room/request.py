@@ -27,7 +27,7 @@ class RoomRequest:
     """Whose pods may take the room of the shapes; None: no pods, it is only kept free."""
 
     queue: str = ""
-    """The queue for what is left of whose guarantee room is made; its pods and shapes follow from the cluster."""
+    """The queue whose unused guarantee gets room; its pods and shapes follow from the cluster."""
 
     room_of_guarantee: RoomOfGuarantee | None = None
     """What knows the guarantees of queues."""

@@ -20,7 +20,7 @@ class EvictionSettings:
     """Whether they are answered at all."""
 
     deadline_seconds: float = 120.0
-    """How long an eviction waits for a replacement; then it passes as it was."""
+    """How long an eviction waits for a replacement; then it passes without a replacement."""
 
     exempt: tuple[str, ...] = ()
     """Users whose evictions are not asked about, such as the descheduler's account."""
@@ -48,13 +48,13 @@ COMMAND: Final = CommandSettings(
         click.Option(
             ["--evictions-deadline"],
             default=120.0,
-            help="Seconds that such an eviction waits at most; then it passes as it was.",
+            help="Seconds that such an eviction waits at most; then it passes without a replacement.",
         ),
         click.Option(
             ["--evictions-exempt"],
             multiple=True,
             metavar="USER",
-            help="Whose evictions are left alone, such as the descheduler's account; may be given several times.",
+            help="User whose evictions are left alone, such as the descheduler's account; may be given several times.",
         ),
     ),
     read=read_settings,

@@ -51,7 +51,7 @@ COMMAND: Final = CommandSettings(
             default="",
             show_default=False,
             metavar="DURATION",
-            help="Let in Volcano's PodGroups without pods so long after their creation, such as 10m; default: never.",
+            help="Let in Volcano's PodGroups without pods this long after their creation, such as 10m; default: never.",
         ),
     ),
     read=read_settings,

@@ -71,7 +71,7 @@ _NO_CLUSTER = 2
 @click.option(
     "--real-nodes",
     type=click.IntRange(2, 20),
-    help="Use so many nodes that run containers instead, with a client that asks them all the time; needs root.",
+    help="Use this many nodes that run containers instead, with a client that sends requests all the time; needs root.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides sizes and replicas of the workload.")
 @click.option("--keep", is_flag=True, help="Leave the cluster and both services up and say what to try.")

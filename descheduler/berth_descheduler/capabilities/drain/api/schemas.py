@@ -50,13 +50,13 @@ class DrainRequest(BaseModel):
     ] = "Auto"
     dry_run: DryRun = False
     skip_refused: Annotated[
-        bool, Field(alias="skipRefused", description="Move the others where some pods cannot go; those stay.")
+        bool, Field(alias="skipRefused", description="Move the other pods if some cannot go; those stay.")
     ] = False
     delete_emptydir_data: Annotated[
         bool,
         Field(
             alias="deleteEmptyDirData",
-            description="Move pods with emptyDir or hostPath volumes, too; what they have there is lost.",
+            description="Move pods with emptyDir or hostPath volumes, too; their data there is lost.",
         ),
     ] = False
 

@@ -69,7 +69,7 @@ _SUCCESSES: Final = frozenset({Verdict.CARRIED_OUT, Verdict.NOTHING_TO_MOVE})
 @click.command("drain", cls=GroupedCommand)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=complete_nodes)
 @click.option("-l", "--selector", metavar="LABELS", help="Drain the nodes with these labels, such as rack=7,!gpu.")
-@click.option("--pool", metavar="NAME", help="Drain the nodes of this pool, by the label that says it.")
+@click.option("--pool", metavar="NAME", help="Drain the nodes of this pool, which a label names.")
 @cluster_options
 @drain_options
 @click.option("--uncordon-on-failure", is_flag=True, help="Uncordon what this command cordoned if pods are left there.")

@@ -43,11 +43,11 @@ def drain_options(command: F) -> F:
         ),
     ]
     options = [
-        click.option("--skip-refused", is_flag=True, help="Move the others where some pods cannot go; those stay."),
+        click.option("--skip-refused", is_flag=True, help="Move the other pods if some cannot go; those stay."),
         click.option(
             "--delete-emptydir-data",
             is_flag=True,
-            help="Move pods with emptyDir or hostPath volumes, too; what they have there is lost.",
+            help="Move pods with emptyDir or hostPath volumes, too; their data there is lost.",
         ),
         click.option(
             "--timeout", default="1h", show_default=True, metavar="DURATION", help="Begin nothing new after this long."

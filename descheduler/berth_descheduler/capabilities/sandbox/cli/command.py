@@ -29,7 +29,7 @@ _name_option: Final[Callable[..., Any]] = click.option(
 
 @click.group(cls=OwnGroup)
 def sandbox() -> None:
-    """Run a real control plane here, with pretended nodes or real ones."""
+    """Run a real control plane here, with simulated nodes or real ones."""
 
 
 @sandbox.command()
@@ -38,11 +38,11 @@ def sandbox() -> None:
     "--nodes",
     type=int,
     show_default=f"{_NODES}, none beside real nodes",
-    help="How many nodes to pretend: pods on them run by name only.",
+    help="How many nodes to simulate; no containers run on them.",
 )
-@click.option("--node-cpu", default="16", show_default=True, help="Allocatable cpu of each pretended node.")
-@click.option("--node-memory", default="64Gi", show_default=True, help="Allocatable memory of each pretended node.")
-@click.option("--node-pods", type=int, default=110, show_default=True, help="Pod slots of each pretended node.")
+@click.option("--node-cpu", default="16", show_default=True, help="Allocatable cpu of each simulated node.")
+@click.option("--node-memory", default="64Gi", show_default=True, help="Allocatable memory of each simulated node.")
+@click.option("--node-pods", type=int, default=110, show_default=True, help="Pod slots of each simulated node.")
 @click.option(
     "--real-nodes",
     type=int,
@@ -56,7 +56,7 @@ def sandbox() -> None:
     default=Pace.QUICK.value,
     show_default=True,
     help="How fast nodes start and end pods: real creates containers for 2 to 20 s, has them ready up to 60 s later, "
-    "and ends them by their grace.",
+    "and ends them by their grace period.",
 )
 @click.option(
     "--scoring",
@@ -147,7 +147,7 @@ def _say_services_run(running: Sandbox) -> None:
 def down(name: str) -> None:
     """Stop a sandbox and remove all of it.
 
-    Where none is up this does nothing.
+    Does nothing if none is up.
     """
     stopped = Sandbox.stop_named(name)
     write_notice(f"the sandbox {name!r} is stopped and removed" if stopped else f"no sandbox {name!r} is up")

@@ -30,7 +30,7 @@ _NODES_SHOWN: Final = 4
 
 @click.command("calendar", cls=OwnCommand)
 @cluster_options
-@click.option("-n", "--namespace", metavar="NAME", shell_complete=complete_namespaces, help="Only of this namespace.")
+@click.option("-n", "--namespace", metavar="NAME", shell_complete=complete_namespaces, help="Only this namespace.")
 @all_namespaces_option
 @selector_option("windows")
 @objects_output_option
