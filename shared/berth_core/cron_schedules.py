@@ -37,6 +37,7 @@ class CronSchedule:
     def parse(cls, line: str, time_zone: str = "") -> "CronSchedule":
         """Parse a cron line; raises `InputError` with the field `cron` or `timeZone`."""
         schedule = cls(" ".join(line.split()), read_time_zone(time_zone))
+        # Five fields, as a CronJob has: croniter would also take six, with the seconds last, and seven.
         if len(line.split()) != _FIELDS or _RANDOM_FIELD.search(line):
             raise InputError("cron", line, _EXPECTED_LINE)
         try:
@@ -83,6 +84,8 @@ class CronSchedule:
 def read_time_zone(name: str) -> ZoneInfo:
     """Return a time zone, UTC for ""; raises `InputError` with the field `timeZone`."""
     try:
+        # OSError: the name of a directory of the database, such as Europe. ValueError: an absolute path or `..` (PEP
+        # 615).
         return ZoneInfo(name or "UTC")
     except (OSError, ValueError, LookupError) as error:
         expected = "a time zone of the IANA database, such as Europe/Berlin"

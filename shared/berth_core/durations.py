@@ -11,6 +11,7 @@ from berth_core.errors import InputError
 _NANOS: Final = {
     "ns": 1,
     "us": 1_000,
+    # Go's time package reads both characters, and prints the first.
     "µs": 1_000,  # U+00B5, micro sign
     "\u03bcs": 1_000,  # Greek mu
     "ms": 1_000_000,
@@ -46,6 +47,7 @@ def parse_duration(text: str) -> timedelta:
     nanos = sum((Fraction(number) * _NANOS[unit] for number, unit in _parts(text)), Fraction(0))
     if nanos > _MAX_NANOS:
         raise DurationError(text)
+    # timedelta knows microseconds only: 1ns would become 0, which for a TTL means "never expires".
     length = timedelta(microseconds=max(round(nanos / 1_000), 1 if nanos else 0))
     return -length if text.startswith("-") else length
 

@@ -227,6 +227,7 @@ class GatedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         if (
             accepted is not None
             and accepted.status == "False"
+            # A refusal of an older spec says nothing about this one; status is written after spec, by another request.
             and accepted.observed_generation == self.metadata.generation
         ):
             why = why or accepted.message
@@ -319,6 +320,8 @@ def choose_namespaces(
         choosing = [
             candidate.metadata.name for candidate in active if matches_labels(candidate.spec.namespace_selector, labels)
         ]
+        # Kueue gates or suspends the pods itself (gate kueue.x-k8s.io/admission). Two gates by two controllers could
+        # each wait for the other's quota.
         if namespace in of_kueue:
             for queue in choosing:
                 choice.of_kueue.setdefault(queue, []).append(f"{namespace} ({of_kueue[namespace]})")
@@ -334,6 +337,8 @@ def queue_of_slot(reservation: Reservation) -> str:
     """Return the uid of the queue that controls a Reservation, "" without one."""
     owners = reservation.metadata.owner_references
     group = QUEUE_API_VERSION.partition("/")[0]
+    # By the group and not the whole apiVersion: an owner reference keeps the version that its writer used, also after
+    # the CRD has a newer one.
     of_queues = (owner for owner in owners if owner.kind == QUEUE_KIND and api_group(owner.api_version) == group)
     return next((owner.uid for owner in of_queues if owner.controller), "")
 

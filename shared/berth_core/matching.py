@@ -57,10 +57,17 @@ class SchedulingShape:
     def looks_like(self, pod: "SchedulingShape", *, scheduler_name: str) -> bool:
         """Return whether a pod looks like this template but for its requests."""
         return (
+            # Defaulting writes default-scheduler into pods, not into templates of custom resources.
             _scheduler(self.scheduler_name or scheduler_name) == _scheduler(pod.scheduler_name)
             and self.priority_class_name == pod.priority_class_name
+            # The slot was found for all that the template demands. A pod that demands less may use it as well; one that
+            # demands more may not.
             and pod.node_selector <= self.node_selector
+            # Affinity is compared as a whole: a pod with one term less may lack the anti-affinity by which the place
+            # was chosen.
             and self.affinity == pod.affinity
+            # Fewer tolerations would keep the pod off the node where the slot is; more would let it stay where the
+            # template would have been evicted.
             and self.tolerations == pod.tolerations
             and pod.spread <= self.spread
             and not pod.claims_devices

@@ -43,6 +43,8 @@ LONGEST_LABEL_VALUE: Final = 63
 LONGEST_SUBDOMAIN: Final = 253
 
 _HASH_LENGTH: Final = 10
+# A pod's name may have 253 characters, but it is also its hostname, which the kubelet cuts at 63; names of placeholders
+# stay below that and can be values of labels.
 _LONGEST_NAME: Final = 63
 _MAX_DIGITS: Final = 6
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -61,6 +63,7 @@ def is_dns_subdomain(text: str) -> bool:
 
 def _short_hash(*parts: str) -> str:
     """Return a short stable hash of the parts, joined with NUL, which no name contains."""
+    # Joined without a separator, ("web1", "2") and ("web", "12") would be one name.
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_HASH_LENGTH]
 
 

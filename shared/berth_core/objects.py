@@ -456,12 +456,16 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     @property
     def is_mirror(self) -> bool:
         """Return whether the pod mirrors a static pod of a kubelet."""
+        # The kubelet makes it from a file on its node. Through the API the copy can be deleted, the containers cannot:
+        # an eviction would free nothing.
         return MIRROR_ANNOTATION in self.metadata.annotations
 
     @property
     def is_daemon(self) -> bool:
         """Return whether a DaemonSet controls the pod."""
         controller = self.controller
+        # Not compared with the API group: OpenKruise and others have a DaemonSet of their own, which is bound to its
+        # nodes, too.
         return controller is not None and controller.kind == "DaemonSet"
 
     @property
@@ -518,6 +522,8 @@ _UNSCHEDULABLE: Final = "Unschedulable"
 def is_unschedulable(pod: Pod) -> bool:
     """Return whether a scheduler has tried a pod and found no place."""
     scheduled_conditions = (condition for condition in pod.status.conditions if condition.type == "PodScheduled")
+    # Other reasons of PodScheduled=False say nothing about room: SchedulingGated (KEP-3521) was never tried, and
+    # SchedulerError will be tried again at once.
     return any(condition.status == "False" and condition.reason == _UNSCHEDULABLE for condition in scheduled_conditions)
 
 

@@ -32,6 +32,7 @@ class TimedJob(ApiStruct, frozen=True, kw_only=True):
     @property
     def expected_end(self) -> datetime | None:
         """Return when the Job's `activeDeadlineSeconds` ends its pods, None without a deadline."""
+        # A Job that is suspended and resumed gets a new startTime, so its deadline begins anew (KEP-2232).
         return _after(self.status.start_time, self.spec.active_deadline_seconds)
 
 
@@ -44,6 +45,8 @@ def expected_end(pod: Pod, *, job: TimedJob | None = None, group: ObjectMeta | N
     started = pod.status.start_time
     ends = (
         read_timestamp(pod.metadata.deletion_timestamp),
+        # The kubelet counts from status.startTime, when it has seen the pod, and not from the creation: the wait in the
+        # scheduler's queue is not counted (pkg/kubelet/active_deadline.go).
         _after(started, pod.spec.active_deadline_seconds),
         job.expected_end if job is not None else None,
         _after(started, _maximum_runtime(pod.metadata, group)),
@@ -88,5 +91,6 @@ def _after(start: str | None, seconds: float | None) -> datetime | None:
         return None
     try:
         return began + timedelta(seconds=seconds)
+    # Of pods an int32 is accepted, of Jobs an int64: an end beyond the year 9999 is none.
     except OverflowError:
         return None

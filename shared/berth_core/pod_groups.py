@@ -132,6 +132,8 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
     @property
     def is_kept_out(self) -> bool:
         """Return whether Volcano has not admitted the group yet: until then its controllers make no pods of a Job."""
+        # The reason is in docs/design/delay-pod-creation.md of Volcano: pods of a job for which there is no room would
+        # only load the API server and the schedulers. So a starving job may have no pods at all.
         return self.api_group == api_group(VOLCANO_POD_GROUP_API_VERSION) and self.status.phase == "Pending"
 
     @property

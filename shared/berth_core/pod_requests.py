@@ -33,6 +33,8 @@ def is_best_effort(spec: PodSpec) -> bool:
     all_resources += [spec.resources] if spec.resources is not None else []
     return not (
         spec.overhead
+        # Kubernetes' QoS class goes by cpu and memory alone. Here it is asked whether a pod needs room: devices and the
+        # overhead of a RuntimeClass are room, too.
         or spec.resource_claims
         or any(resources.requests or resources.limits for resources in all_resources)
     )
@@ -45,6 +47,7 @@ def occupied_requests(pod: Pod) -> ResourceAmounts:
     Kubernetes count differently, the largest of their counts. Raises `InputError` that names the field.
     """
     reported = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    # Names are unique over both lists (validation of pods), so one map is enough.
     statuses = {status.name: status for status in reported if status.resources or status.allocated_resources}
     as_a_whole = _actual_as_a_whole(pod)
     if not statuses and not as_a_whole:
@@ -59,6 +62,9 @@ def occupied_requests(pod: Pod) -> ResourceAmounts:
             return specified
         actual = _actual(status)
         is_known = status.resources is not None  # else only what was granted is, and older schedulers do not look there
+        # `determineContainerReqs` of component-helpers: after an Infeasible resize the kubelet never grants the new
+        # request, and the scheduler counts what the container has. Deferred is counted in full: the kubelet may grant
+        # it at any moment.
         return actual if is_infeasible and is_known else actual.largest(specified)
 
     of_containers = _of_containers(pod.spec, request_of)
@@ -92,6 +98,8 @@ def _of_containers(spec: PodSpec, request_of: Callable[[Container, str], Resourc
     sidecars = init_peak = ResourceAmounts.empty()
     for container in spec.init_containers:
         request = request_of(container, _INIT)
+        # The formula of KEP-753: a sidecar runs beside every init container after it, and then beside the main
+        # containers, while a plain init container has ended before the next starts. So their order counts.
         if _is_sidecar(container):
             main_amounts = main_amounts.plus(request)
             sidecars = sidecars.plus(request)
@@ -117,6 +125,7 @@ def _pod_level_requests(spec: PodSpec, of_containers: ResourceAmounts) -> Quanti
     limits = {
         name: raw
         for name, raw in spec.resources.limits.items()
+        # Huge pages cannot be over-committed, so their request is always the limit, at pod level as in a container.
         if name not in of_containers or name.startswith(HUGE_PAGES_PREFIX)
     }
     return {name: raw for name, raw in {**limits, **spec.resources.requests}.items() if _is_pod_level(name)}
@@ -142,6 +151,8 @@ def _with_actual_as_a_whole(
     pod_level = _amounts(named, "spec.resources.requests")
     if spec.resources is None or not (spec.resources.requests or spec.resources.limits):
         return of_containers.largest(as_a_whole).plus(overhead)
+    # The kubelet reads the amount from the pod's cgroup, which includes the sandbox; without this the overhead would
+    # count twice.
     without_overhead = {name: max(0, amount - overhead.get(name)) for name, amount in as_a_whole.items()}
     actual = ResourceAmounts({name: amount for name, amount in without_overhead.items() if _is_pod_level(name)})
     asked = {name: amount for name, amount in pod_level.items() if not (is_infeasible and name in as_a_whole)}
@@ -165,6 +176,8 @@ def _is_pod_level(name: str) -> bool:
 def _specified(container: Container, place: str) -> ResourceAmounts:
     """Return a container's requests, by default its limits."""
     resources = container.resources
+    # Defaulting writes this into pods (`SetDefaults_Pod` in pkg/apis/core/v1/defaults.go), but not into the templates
+    # of custom resources such as a Reservation.
     requests = {**resources.limits, **resources.requests} if resources.limits else resources.requests
     return _amounts(requests, f"spec.{place}[{container.name}].resources.requests")
 

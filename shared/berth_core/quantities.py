@@ -27,7 +27,11 @@ _DECIMAL_EXPONENT: Final = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G
 _BINARY_EXPONENT: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _NANO_DIGITS: Final = 9
 _NANO: Final = 10**_NANO_DIGITS
+# ParseQuantity caps a number with a binary suffix and reports no error: 9Ei is stored, and scheduled, as 2^63-1
+# (`maxAllowed` in apimachinery's pkg/api/resource/amount.go). Decimal ones are kept exactly.
 _BINARY_CAP: Final = ((1 << 63) - 1) * _NANO
+# A template in a custom resource is not validated as a pod is, so its quantity may be a megabyte of digits: int() takes
+# quadratic time for it, and refuses more than 4,300 digits with a ValueError.
 _LONGEST_TEXT: Final = 256
 _LARGEST_EXPONENT: Final = 1_000
 
@@ -77,6 +81,8 @@ def parse_quantity(text: str) -> Quantity:
     fraction = match["fraction"] or ""
     digits = int(f"0{match['whole']}{fraction}")
     if match["suffix"] in _BINARY_EXPONENT:
+        # First shifted, then rounded: 0.1Ki is 102.4 bytes exactly, and only what is finer than a billionth is rounded
+        # up.
         nanos = min(_scaled(digits << _BINARY_EXPONENT[match["suffix"]], _NANO_DIGITS - len(fraction)), _BINARY_CAP)
     else:
         nanos = _scaled(digits, _decimal_exponent(match) + _NANO_DIGITS - len(fraction))
@@ -90,6 +96,7 @@ def _decimal_exponent(match: re.Match[str]) -> int:
     exponent = int(match["exponent"])
     if exponent > _LARGEST_EXPONENT:
         raise QuantityError(match.string)
+    # A tiny number is rounded up to a billionth whatever its exponent is, so 1e-999999 needs no power of that size.
     return max(exponent, -_LARGEST_EXPONENT)
 
 
@@ -100,6 +107,8 @@ def _scaled(number: int, exponent: int) -> int:
 
 def _divided(number: int, divisor: int) -> int:
     """Return a quotient rounded away from zero."""
+    # As Quantity.Value and MilliValue: a request may only be rounded up, or a pod would be placed where it does not
+    # fit.
     return -(-number // divisor) if number >= 0 else number // divisor
 
 

@@ -39,6 +39,8 @@ def shared_resources(queues: Sequence[Queue], total: ResourceAmounts) -> frozens
     They are those that a guarantee or `spec.deserved` names and, where weights differ, all of the total.
     """
     named = frozenset(name for queue in queues for name in (*queue.guarantee, *queue.deserved))
+    # Equal weights are the default, and say nothing about sharing: queues without guarantees are then groups of
+    # namespaces, limited by their capability alone.
     return named | frozenset(total) if len({queue.weight for queue in queues}) > 1 else named
 
 
@@ -99,6 +101,7 @@ class _Claim:
 
     def at(self, level: Fraction) -> int:
         """Return the queue's share at a level, which is an amount per unit of weight."""
+        # Rounded down per queue, so that the shares together never exceed the total, as sums of rounded floats may.
         return max(self.minimum, min(self.maximum, int(level * self.weight)))
 
     def exactly_at(self, level: Fraction) -> Fraction:
@@ -227,6 +230,8 @@ class QueueRoom:
         if name not in self._shared:
             return False
         cost = self._cost(queue, name, amount)
+        # What costs nothing of the common part is within the guarantee, and admitted even while others have over-used
+        # what is free.
         return cost > 0 and cost > self._free[name]
 
     def _cost(self, queue: str, name: str, amount: int) -> int:

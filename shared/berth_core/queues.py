@@ -134,11 +134,16 @@ class Queue:
         try:
             return cls(
                 name=name,
+                # Volcano's webhook writes 1 for a missing weight (`createQueuePatch` in
+                # pkg/webhooks/admission/queues/mutate); where it is not installed, the field stays 0.
                 weight=spec.weight or 1,
                 capability=_amounts("capability", spec.capability),
+                # `capability: {nvidia.com/gpu: "0"}` forbids a resource, while amounts leave zeros out: so the names
+                # are kept apart.
                 capped=frozenset(spec.capability),
                 guarantee=_amounts("guarantee.resource", spec.guarantee.resource),
                 deserved=_amounts("deserved", spec.deserved),
+                # The same webhook makes a missing value true.
                 reclaimable=spec.reclaimable is not False,
                 parent=spec.parent,
                 state=_state(queue_object.status.state),

@@ -33,6 +33,7 @@ def _expiry(spec: ReservationSpec, created: datetime) -> datetime | None:
         return None
     lifetime = _lifetime(spec.ttl)
     try:
+        # A ttl of 0 is never, as in Koordinator's Reservation, from which the field comes.
         return created + lifetime if lifetime else None
     except OverflowError:
         return None

@@ -44,6 +44,8 @@ class ResourceAmounts:
     _hash: int | None
 
     def __init__(self, amounts: Mapping[str, int] | None = None) -> None:
+        # A pod that requests `nvidia.com/gpu: "0"` asks for what a pod without the line asks for, as in the plugin
+        # NodeResourcesFit, which skips requests of 0.
         self.amounts = {resource: amount for resource, amount in (amounts or {}).items() if amount}
         self._hash = None
 
@@ -105,6 +107,9 @@ class ResourceAmounts:
     def fits_within(self, free: "ResourceAmounts") -> bool:
         """Return whether all requests fit; resources that are not requested may be over-booked."""
         free_amounts = free.amounts
+        # kube-scheduler compares only what the pod requests: on a node whose memory is over-booked, as after its
+        # allocatable has shrunk, a pod without a memory request still fits (`fitsRequest` in
+        # plugins/noderesources/fit.go).
         return all(amount <= 0 or amount <= free_amounts.get(resource, 0) for resource, amount in self.amounts.items())
 
     def times_within(self, free: "ResourceAmounts") -> int:
@@ -116,6 +121,7 @@ class ResourceAmounts:
     def lacking(self, free: "ResourceAmounts") -> tuple[str, ...]:
         """Return the names of the resources that are short, sorted."""
         return tuple(
+            # Even an over-booked node, whose free amounts are negative, does not lack a resource that is not requested.
             sorted(resource for resource, amount in self.amounts.items() if amount > max(0, free.get(resource)))
         )
 

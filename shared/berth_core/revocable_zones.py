@@ -258,6 +258,8 @@ def time_to_leave(
         -(-len(members) // _at_once(members, known_groups.get(group_key(members[0])))) for members in jobs.values()
     )
     graces = [member.spec.termination_grace_period_seconds for members in jobs.values() for member in members]
+    # 30 is the default that the API server writes (`DefaultTerminationGracePeriodSeconds`). A pod that asks for hours
+    # must not close a zone hours early for every other.
     longest = max((min(30 if grace is None else grace, _LONGEST_GRACE_SECONDS) for grace in graces), default=0)
     return period * (rounds + 1) + timedelta(seconds=longest)
 

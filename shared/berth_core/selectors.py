@@ -35,6 +35,7 @@ def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str]) ->
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
+        # Gt and Lt belong to node selectors; `metav1.LabelSelectorAsSelector` knows neither and fails.
         requirement.operator not in _COMPARISONS and holds(requirement, labels)
         for requirement in selector.match_expressions
     )
@@ -94,6 +95,8 @@ def _is_valid_selector(selector: LabelSelector | None) -> bool:
 
 def _integer(text: str) -> int | None:
     """Return a number of 64 bits as Go's `strconv.ParseInt` reads it, None for anything else."""
+    # Longer texts cannot be 64-bit numbers, but for leading zeros; int() would take "1_000" and digits of other
+    # scripts, which Go refuses.
     number = int(text) if _INTEGER.fullmatch(text) else _INT64
     return number if -_INT64 <= number < _INT64 else None
 
@@ -115,6 +118,8 @@ def matches_any_term(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
 
 def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
     """Return whether a node satisfies a whole term; an empty term matches no node."""
+    # `isEmptyNodeSelectorTerm` of component-helpers. For label selectors the rule is the opposite: there, empty selects
+    # all.
     if not term.match_expressions and not term.match_fields:
         return False
     return all(holds(requirement, node.metadata.labels) for requirement in term.match_expressions) and all(
@@ -129,6 +134,7 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 def untolerated_taint(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> Taint | None:
     """Return the first untolerated taint that keeps a pod off, else None."""
     return next(
+        # PreferNoSchedule lowers a node's score only, so no pod is kept off by it.
         (taint for taint in taints if taint.effect in _BLOCKING_EFFECTS and not tolerates(tolerations, taint)),
         None,
     )
@@ -147,6 +153,7 @@ def ending_taint(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> 
         first = next((toleration for toleration in tolerations if _tolerates(toleration, taint)), None)
         if first is None:
             ends.append((0, taint))
+        # Seconds below 0 are valid in the API and end the pod at once, as 0 does (`getMinTolerationTime`).
         elif first.toleration_seconds is not None:
             ends.append((max(0, first.toleration_seconds), taint))
     seconds, soonest = min(ends, key=lambda end: end[0], default=(0, None))
@@ -161,6 +168,8 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
+    # No key tolerates every taint. Validation of pods then wants Exists, but templates in custom resources are not
+    # validated.
     if toleration.key and toleration.key != taint.key:
         return False
     match toleration.operator:
@@ -207,6 +216,8 @@ def _holds_for_field(requirement: LabelSelectorRequirement, node: Node) -> bool:
 
     Only expressions about the name, with In or NotIn and one value, can be satisfied.
     """
+    # The DaemonSet controller pins its pods by this field (`ReplaceDaemonSetPodNodeNameNodeAffinity`), because
+    # `kubernetes.io/hostname` need not be the node's name.
     if requirement.key != _NAME_FIELD or len(requirement.values) != 1:
         return False
     if requirement.operator not in {"In", "NotIn"}:

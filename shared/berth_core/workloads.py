@@ -139,6 +139,8 @@ class ControllerRevision(ApiStruct, frozen=True, kw_only=True):
         if not isinstance(template, dict):
             return None
         try:
+            # A revision is a strategic merge patch of the StatefulSet: `$patch: replace` in it is a directive and no
+            # field (`getPatch` in pkg/controller/statefulset/stateful_set_utils.go).
             return convert({key: field for key, field in template.items() if key != "$patch"}, PodTemplate)
         except ValidationError:
             return None

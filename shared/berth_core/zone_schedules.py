@@ -67,6 +67,8 @@ class ZoneSchedule:
         for opening in sorted(
             self._of_day(day, span) for day in days if day.weekday() in self.days for span in self.spans
         ):
+            # Windows that meet at midnight must not close the zone for an instant: every pod on its nodes would be
+            # evicted.
             if openings and opening.start <= openings[-1].end:
                 openings[-1] = Opening(openings[-1].start, max(openings[-1].end, opening.end))
             elif opening.start < opening.end:  # not within the hour that is left out

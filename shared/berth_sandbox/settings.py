@@ -36,7 +36,7 @@ class ScoringStrategy(StrEnum):
 
 
 class Pace(StrEnum):
-    """How fast the pretended kubelets start and end pods."""
+    """How fast the simulated kubelets start and end pods."""
 
     QUICK = "quick"
     """A bound pod is ready and a deleted one gone within 0.3 s."""

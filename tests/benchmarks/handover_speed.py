@@ -5,7 +5,7 @@
 Rounds with a Reservation and rounds of plain pods take turns on the same nodes, so that whatever else the machine does
 meets both alike. In a round so many pods are created at once by one Deployment; the next begins when the nodes are
 empty again. Prints the quantiles of both, and how long after the creation of a pod each step of its hand-over is seen.
-With `--sandbox` its nodes may be real ones; else a sandbox with pretended nodes is started.
+With `--sandbox` its nodes may be real ones; else a sandbox with simulated nodes is started.
 """
 
 # ruff: noqa: T201 - it prints

@@ -122,6 +122,8 @@ class NodeDrain:
         other_nodes = frozenset(node.metadata.name for node in snapshot.nodes) - self.nodes
         shares = _Shares(snapshot)
         pods_on_nodes = (pod for pod in snapshot.pods if pod.spec.node_name in self.nodes)
+        # As kubectl drain --ignore-daemonsets: the DaemonSet controller would make its pods anew at once, for they
+        # tolerate the cordon.
         leaving_pods = (pod for pod in pods_on_nodes if pod.occupies_node and not pod.is_terminating)
         for pod in sorted(leaving_pods, key=lambda candidate: (-shares.largest(candidate), candidate.key)):
             reason = f"{pod.spec.node_name} is drained"
@@ -145,6 +147,7 @@ class NodeDrain:
         """Return why a drain with staying pods or uncordoned nodes does not begin; None if it begins, or only plans."""
         nodes = (node for node in snapshot.nodes if node.metadata.name in self.nodes)
         uncordoned_nodes = [node.metadata.name for node in nodes if not node.spec.unschedulable]
+        # A node may have been uncordoned meanwhile: pods would come to it as fast as they leave.
         if uncordoned_nodes and mode is not RunMode.PLAN:
             text = f"Not begun: not cordoned: {names_of(uncordoned_nodes)}."
             return NotBegun(Verdict.NOT_CORDONED, text, passes=False)

@@ -51,6 +51,8 @@ class NodeUse:
 
     def share(self, resource: str) -> Fraction:
         """Return the used part of a resource, 1 if none of it is allocatable."""
+        # Use is of the whole node, with the kubelet and the system; allocatable is without what is reserved for them.
+        # So a busy node may be above 1.
         return Fraction(self.use[resource], self.allocatable[resource]) if self.allocatable[resource] else Fraction(1)
 
 
@@ -141,6 +143,7 @@ class MeasuredCluster:
             capacity = self._capacity_of(node)
         except InputError as error:
             return Unusable(f"of no help, for the node's allocatable amount is unreadable: {error}")
+        # Against the capacity, not what is allocatable: system daemons use what is reserved for them.
         too_much = _more_than(reading.use, capacity)
         return Unusable(too_much) if too_much else NodeUse(reading.use, allocatable, reading.at)
 
@@ -162,6 +165,8 @@ class MeasuredCluster:
                 continue
             reading = read_pod(raw, self.resources, self.view.read_at)
             started = read_timestamp(pod.status.start_time)
+            # Pods of a StatefulSet keep their names, and metrics-server has the old one's reading until its next
+            # scrape.
             if isinstance(reading, Reading) and reading.at and started and reading.at <= started:
                 continue  # of an earlier pod of this name
             judged[key] = self._believed(pod, reading)

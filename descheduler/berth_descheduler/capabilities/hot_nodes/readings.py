@@ -52,6 +52,7 @@ def exact_amount(resource: str, written: object) -> int:
         raise InputError(resource, written, "a quantity such as 250m or 512Mi") from error
     if quantity.nanos < 0:
         raise InputError(resource, written, "a quantity that is not negative")
+    # metrics-server reports cpu in billionths (`1234567n`): rounding to thousandths would make every idle pod use 1m.
     return quantity.nano() if resource == CPU else quantity.value()
 
 
@@ -62,6 +63,7 @@ def read_node(raw: RawObject, resources: Sequence[str], read_at: datetime | None
 
 def read_pod(raw: RawObject, resources: Sequence[str], read_at: datetime | None) -> Reading | Unusable:
     """Return the use in a PodMetrics: that of its containers together."""
+    # There is no sum for a pod in the API; its sandbox is not among its containers, and not counted.
     containers = raw.get("containers")
     if not isinstance(containers, list | tuple) or not containers:
         return Unusable("without containers")
@@ -89,6 +91,7 @@ def _read(
 
 def _why_stale(at: datetime, window: timedelta, read_at: datetime | None) -> str:
     """Return how old a reading is, or how far ahead of the time, if that is too much; else ""."""
+    # Also for times in the future: the clock is the node's, and a node whose clock is minutes off says nothing of now.
     longest = max(_LEAST_STALE, _STALE_WINDOWS * window)
     age = read_at - at if read_at is not None else timedelta(0)
     if abs(age) <= longest:

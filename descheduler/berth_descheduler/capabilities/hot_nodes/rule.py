@@ -42,6 +42,7 @@ class HotNodesRule(Rule):
 
     def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:
         known = self._nodes.get(node.metadata.name)
+        # A hot node may well lose pods; only pods that come would make it hotter.
         if known is None or use is NodeRole.SOURCE:
             return None
         for resource, threshold in self.target_usage.percentages:
@@ -64,6 +65,8 @@ class HotNodesRule(Rule):
                 name=f"{resource} in use",
                 refusal=Refusal(RefusalReason.REFUSED_BY_PLUGIN, text, resource=resource),
                 left={
+                    # A pod that arrived after the scrape is missing in the reading. Without it, each run within a
+                    # scrape interval would send the next pods to the same cool node.
                     name: _left(known, resource, threshold, sum(demand(pod) or 0 for pod in arriving_pods[name]))
                     for name, known in measured.nodes.items()
                 },
@@ -110,6 +113,7 @@ def _nearness(known: NodeUse, resource: str, threshold: Fraction) -> Fraction:
 def _left(known: NodeUse, resource: str, threshold: Fraction, arriving: int) -> int:
     """Return the use that a node may still take on, beside pods that its reading does not include yet."""
     left = int(known.allocatable[resource] * threshold / WHOLE) - known.use[resource] - arriving
+    # The planner adds these of all nodes in 64 bits, whatever a reading or a threshold makes of them.
     return max(-MOST_OF_BUDGET, min(MOST_OF_BUDGET, left))
 
 

@@ -13,6 +13,8 @@ from berth_descheduler.planner.weights import format_weight, parse_weight
 
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _CAPACITY_LABELS: Final[Mapping[str, Mapping[str, str]]] = {
+    # Not every cloud labels nodes that are bought on demand, so a node without a label is of an unknown kind and not
+    # on-demand.
     "karpenter.sh/capacity-type": {"spot": "spot", "on-demand": "on-demand", "reserved": "reserved"},
     "eks.amazonaws.com/capacityType": {
         "SPOT": "spot",
@@ -109,6 +111,7 @@ class NodePrices(Rule):
 
         Raises `InputError` where an entry of the ConfigMap is wrong. A plan under way asks for no price, and goes on.
         """
+        # A price list with a typo must not read as nodes that cost nothing, which no plan would empty.
         if self.price_map is not None and self.price_map.error is not None:
             raise self.price_map.error
         own_key, notes = self._own_price(node)
@@ -146,6 +149,8 @@ class NodePrices(Rule):
         """Return the price of a node's type, that of the argument before that of the ConfigMap."""
         instance_type, capacity = labels.get(_INSTANCE_TYPE, ""), _capacity_type(labels)
         for prices in (self.instance_types, self.price_map.instance_types if self.price_map else {}):
+            # The price of a spot node may be a third of its type's; a list without spot prices is still better than
+            # none.
             as_bought = prices.get(f"{instance_type}/{capacity}") if capacity else None
             price = prices.get(instance_type) if as_bought is None else as_bought
             if price is not None:

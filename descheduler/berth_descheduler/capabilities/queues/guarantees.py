@@ -179,6 +179,8 @@ def measure_queues(snapshot: Snapshot, only: Queue | None = None) -> tuple[Queue
     if not asked_queues:
         return ()
     cluster = Cluster.from_snapshot(snapshot)
+    # Rows of whole numbers in the order of `cluster.column`, and no amounts by name: a queue of many shapes looks at
+    # each node once for each of them.
     free_rows = [
         list(map(int.__sub__, capacity, used)) for capacity, used in zip(cluster.capacity, cluster.taken, strict=True)
     ]
@@ -203,6 +205,8 @@ def room_of_guarantee(snapshot: Snapshot, name: str, owners: RoomOwners | None) 
     if queue.unreadable or not queue.guarantee:
         wanted_guarantee = f"a guarantee that counts: {queue.refused}" if queue.refused else "a queue with a guarantee"
         raise InputError("room.queue", name, queue.unreadable or wanted_guarantee)
+    # A queue of Berth is chosen by the namespace of a pod, so owners in another namespace would never count in it.
+    # Volcano's queues are named by the pod group, from any namespace.
     if owners is not None and queue.source is QueueSource.BERTH:
         namespaces = QueueMembers(snapshot).namespaces_of(queue)
         if owners.namespace not in namespaces:
@@ -211,10 +215,14 @@ def room_of_guarantee(snapshot: Snapshot, name: str, owners: RoomOwners | None) 
     pods: list[tuple[str, str]] = []
     shapes: list[Shape] = []
     for queue_shape in measure_queues(snapshot, queue)[0].shapes:
+        # A nominated pod waits only for its victims to end: room was made for it by preemption, and is in `promised`
+        # already.
         without_place = [pod for pod in queue_shape.waiting if is_pending(pod) and not pod.status.nominated_node_name]
         waiting = without_place[: queue_shape.wanted]
         pods += ((pod.metadata.namespace, pod.metadata.name) for pod in waiting)
         shapes_left = queue_shape.wanted - max(len(waiting), min(queue_shape.wanted, len(queue_shape.waiting)))
+        # A Reservation for future pods holds slots that any of them may take; slots with a node selector would need its
+        # template.
         if shapes_left and queue_shape.shape.ties == node_part(PodSpec()):
             shapes.append(Shape(queue_shape.shape.amounts, shapes_left, queue_shape.shape.name))
     counted_in, home = _reserved(snapshot, queue)
@@ -284,6 +292,7 @@ def _add(
     slot = pod.metadata.labels.get(RESERVATION_LABEL, ""), pod.metadata.annotations.get(TASK_ANNOTATION, "")
     spec = templates.get(slot, pod.spec) if PLACEHOLDER_LABEL in pod.metadata.labels else pod.spec
     ties = node_part(spec)
+    # Affinities are structs with lists and maps in them, which have no hash; their JSON has one.
     key = amounts, msgspec.json.encode(ties, order="sorted")
     use.ties[key] = ties
     if waits and is_held:
@@ -304,6 +313,7 @@ def _measure(
     for node, amounts in use.promised:
         _give_back(cluster, rows[node], amounts)
     pods_placed = {}
+    # First-fit decreasing: small pods still fit into what large ones leave, not the other way round.
     for key in sorted(keys, key=lambda key: (-_size(cluster, key[0]), _name_of(key))):
         open_to = NodeTies(use.ties[key], ())
         nodes = [not shut and open_to.refusal(node) is None for shut, node in zip(closed, cluster.nodes, strict=True)]
@@ -363,6 +373,7 @@ def _pack(
     columns.append((cluster.column[PODS], 1))
     pods_per_node = []
     for row, is_open in zip(rows, takes, strict=True):
+        # A node may be over-booked, as after an in-place resize; its row is then negative.
         number = min(wanted, *(max(0, row[column]) // need for column, need in columns)) if is_open else 0
         if number:
             pods_per_node.append(number)

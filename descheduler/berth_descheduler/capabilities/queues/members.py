@@ -74,6 +74,7 @@ class QueueMembers:
 
     def _of_berth(self, pod: Pod) -> str:
         """Return the queue of a pod's namespace; a placeholder is in that of its Reservation."""
+        # Pods of DaemonSets are made for each node and never gated: a gate would keep a new node from becoming ready.
         if pod.belongs_to_node:
             return ""
         labels, home = pod.metadata.labels, pod.metadata.namespace
@@ -83,11 +84,14 @@ class QueueMembers:
 
     def _of_volcano(self, pod: Pod) -> str:
         meta = pod.metadata
+        # Volcano's controller for plain pods reads the annotation when it makes their group; before that it is all
+        # there is.
         annotated_queue = meta.annotations.get(QUEUE_ANNOTATION) or meta.annotations.get(_JOB_QUEUE, "")
         if PLACEHOLDER_LABEL in meta.labels:
             reservation = self._of_reservation.get(meta.labels.get(RESERVATION_LABEL, ""))
             return annotated_queue if reservation is None else reservation.spec.queue
         controller = pod.controller.uid if pod.controller else ""
+        # Volcano puts a group that names no queue into `default`, also before its webhook has written so.
         by_default = DEFAULT_QUEUE if pod.spec.scheduler_name == VOLCANO_SCHEDULER else ""
         return (
             self._of_group.get((meta.namespace, volcano_group_of(pod)), "")
@@ -102,6 +106,7 @@ def queue_families(queues: Iterable[Queue]) -> Mapping[QueueKey, tuple[QueueKey,
     families: dict[QueueKey, tuple[QueueKey, ...]] = {}
     for key in parents:
         above = [key]
+        # Nothing in the API forbids a cycle of parents; the walk must end for each.
         while (parent := parents.get(above[-1])) and parent in parents and parent not in above:
             above.append(parent)
         families[key] = tuple(above)

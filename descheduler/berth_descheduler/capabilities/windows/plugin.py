@@ -161,6 +161,8 @@ def _as_asked(snapshot: Snapshot, slots: tuple[_Slot, ...], now: datetime | None
     def ends(pod: Pod) -> bool:
         start = starts.get(pod.spec.node_name)
         end = end_of(pod) if start is not None else None
+        # A pod that ends before the window begins need not be moved. One whose expected end is past has overrun it, and
+        # may go on running.
         return start is not None and end is not None and end <= start and (now is None or end > now)
 
     def fences(pod: Pod) -> bool:

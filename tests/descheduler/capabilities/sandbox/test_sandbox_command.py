@@ -80,10 +80,10 @@ def test_nothing_else_of_a_sandbox_that_is_up_can_be_changed(monkeypatch: pytest
         ("", (10, 0), "up with 10 nodes."),
         ("--nodes=3", (3, 0), "up with 3 nodes."),
         ("--real-nodes=3", (0, 3), "up with 3 real nodes."),
-        ("--real-nodes=1 --nodes=5", (5, 1), "up with 1 real node and 5 pretended ones."),
+        ("--real-nodes=1 --nodes=5", (5, 1), "up with 1 real node and 5 simulated ones."),
     ],
 )
-def test_real_nodes_are_alone_unless_pretended_ones_are_asked_for(
+def test_real_nodes_are_alone_unless_simulated_ones_are_asked_for(
     options: str,
     want_nodes: tuple[int, int],
     want_text: str,

@@ -129,6 +129,7 @@ def _wait(claim: str, reached: Callable[[], bool]) -> None:
 def _create_applications(client: KubeClient) -> None:
     """Create the Service, and each application with a budget that lets one of its pods be missing."""
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
+    # The admission plugin ServiceAccount refuses pods until a controller has made the namespace's account.
     _wait(f"pods can be made in {_NAMESPACE}", lambda: _has_account(client))
     client.create(SERVICES, build_service(), namespace=_NAMESPACE)
     for application, replicas in _APPLICATIONS.items():
@@ -152,6 +153,7 @@ def build_service() -> dict[str, Any]:
 
 def build_budget(name: str) -> dict[str, Any]:
     """Return a budget that lets one pod of an application be missing."""
+    # Not minAvailable with the number of replicas, a frequent mistake: that allows no eviction at all.
     spec = {"maxUnavailable": 1, "selector": _selector(name)}
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
 
@@ -169,6 +171,8 @@ def build_deployment(name: str, replicas: int) -> dict[str, Any]:
         "env": [_from_field("POD", "metadata.name"), _from_field("NODE", "spec.nodeName")],
         "resources": {"requests": _REQUESTS},
         "readinessProbe": {"httpGet": {"path": "/ready", "port": _PORT}, "periodSeconds": 1},
+        # Endpoints and the end of a pod are two chains of events that do not wait for each other: a pod that stopped at
+        # once would still be sent requests. The sleep needs no program in the image (KEP-3960).
         "lifecycle": {"preStop": {"sleep": {"seconds": _DRAIN_SECONDS}}},
     }
     pod_spec = {"containers": [container], "terminationGracePeriodSeconds": _GRACE_SECONDS}

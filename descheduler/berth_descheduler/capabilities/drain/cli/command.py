@@ -138,6 +138,7 @@ class _Wanted:
         repeated_node = next((node for index, node in enumerate(self.names) if node in self.names[:index]), None)
         if repeated_node is not None:
             raise InputError("NODE", repeated_node, "each node once")
+        # Reads the selector once before the cluster is asked, so that a typo is reported first.
         self.selects(Node())
 
     def selects(self, node: Node) -> bool:
@@ -165,6 +166,7 @@ def choose_nodes(nodes: Iterable[Node], wanted: _Wanted) -> tuple[str, ...]:
         raise InputError("--selector", wanted.selector, f"labels that a node has{and_pool}")
     if not chosen_names:
         raise InputError("--pool", wanted.pool, f"a pool that a node names in one of {', '.join(_POOL_LABELS)}")
+    # No node would be left for the pods; `kubectl drain` would evict them all and leave them pending.
     if len(chosen_names) == len(node_by_name):
         field_name = "NODE" if wanted.names else "--pool" if wanted.selector is None else "--selector"
         raise InputError(field_name, " ".join(sorted(chosen_names)), "at least one node less: these are all there are")
@@ -227,6 +229,7 @@ class _Drain:
 
         Nothing is cordoned if pods would have to move and no operator runs that could hold places for them.
         """
+        # Asked before the cordon: a cordon that is taken back is still seen by autoscalers and by people.
         if (remaining := read_pods_to_drain(self.client, self._nodes)) and (why := self._why_no_operator()):
             outcome = Outcome(Verdict.NO_OPERATOR, why=f"Not begun, and nothing was cordoned: {why}.")
             return _Drained(self._nodes, (outcome,), complete=False, remaining=remaining)
@@ -234,6 +237,7 @@ class _Drain:
         uncordoned_nodes: tuple[str, ...] = ()
         complete = False
         try:
+            # Only nodes that this command cordoned are uncordoned again: another cordon may have its reason.
             cordoned_nodes.extend(cordon_nodes(self.client, self._nodes))
             drained = self._empty()
             complete = drained.complete
@@ -315,12 +319,15 @@ class _Drain:
         """Note what a plan of the drain gave up; once one was carried out, pods that cannot go keep no others."""
         self._has_begun = True
         self._given_up |= find_given_up(statuses)
+        # All or nothing is a promise about the beginning. Half-drained, it would only keep the rest on the nodes.
         self.plugin = replace(self.plugin, skip_refused=True)
 
     def _await_the_end(self) -> tuple[Pod, ...]:
         """Wait until no pod on the nodes is being deleted, but for pods that do not end; return what is left."""
         while True:
             remaining, now = read_pods_to_drain(self.client, self._nodes), self._clock.now()
+            # A pod with a finalizer, or on a node whose kubelet is gone, stays in the API past its grace period;
+            # nothing here ends it.
             ending_pods = (pod for pod in remaining if pod.is_terminating)
             if self._is_over or all(is_overdue(pod, now, self._end_seconds) for pod in ending_pods):
                 return remaining

@@ -24,6 +24,8 @@ def find_retried_pods(
         return ()
     staying_pods = plan.pods_staying_on(frozenset(nodes)) if plan is not None else ()
     lasting = {f"{refused.namespace}/{refused.name}" for refused in staying_pods if not may_pass(refused.reason)}
+    # Without this a move that fails for a lasting reason, such as an image that does not exist, would be tried until
+    # the timeout, each time with an eviction.
     lasting.update(given_up)
     return tuple(pod.key for pod in remaining if pod.key not in lasting and not pod.is_terminating)
 

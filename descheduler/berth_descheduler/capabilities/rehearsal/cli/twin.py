@@ -194,6 +194,8 @@ def _namespace_in_twin(pod: Pod) -> str:
 def _build_priority_classes(snapshot: Snapshot, living: Iterable[Pod]) -> Iterator[dict[str, Any]]:
     known_names = {priority_class.metadata.name for priority_class in snapshot.priority_classes}
     for known_class in snapshot.priority_classes:
+        # The API server makes system-node-critical and system-cluster-critical itself, and refuses other names with
+        # that prefix.
         if not known_class.metadata.name.startswith(_SYSTEM_CLASSES):
             built = _plain(known_class)
             yield {**built, "value": known_class.value, "metadata": {"name": known_class.metadata.name}}
@@ -202,6 +204,7 @@ def _build_priority_classes(snapshot: Snapshot, living: Iterable[Pod]) -> Iterat
     }
     for class_name, priority in lacking_classes.items():
         if class_name and not class_name.startswith(_SYSTEM_CLASSES):
+            # Above HighestUserDefinablePriority only the system's own classes are accepted.
             yield {"metadata": {"name": class_name}, "value": min(priority, _HIGHEST_PRIORITY)}
 
 
@@ -214,6 +217,8 @@ def _priority_class(pod: Pod) -> str:
 
 def _build_node(node: Node, labels: Mapping[str, str]) -> dict[str, Any]:
     """Return a node; one that is not ready takes no pods in the twin."""
+    # Taints such as node.kubernetes.io/unreachable follow from conditions: the node controller of the twin would take
+    # them off, as its nodes are ready.
     taints = [_plain(taint) for taint in node.taints if not taint.key.startswith(_NODE_LIFECYCLE)]
     return {
         "metadata": {"name": node.metadata.name, "labels": {**node.metadata.labels, **labels}},
@@ -261,6 +266,8 @@ def _build_replica_set(body: Mapping[str, Any], key: OwnerKey, raw: Mapping[str,
     template = spec["template"]
     metadata = {**template["metadata"], "labels": {**template["metadata"]["labels"], **label}}
     selector = {"matchLabels": {**spec["selector"]["matchLabels"], **label}}
+    # The Deployment controller finds its newest ReplicaSet by a template that is equal but for this hash label
+    # (`EqualIgnoreHash`); another template would begin a rollout in the middle of the rehearsal.
     annotations = {"deployment.kubernetes.io/revision": "1"}
     return TwinObject(
         {
@@ -285,6 +292,8 @@ def _build_pod(pod: Pod, names: Mapping[OwnerKey, str], with_deployment: Collect
     if key in with_deployment and key is not None:
         metadata["labels"][TEMPLATE_HASH_LABEL] = _template_hash(key)
     if pod.spec.node_name:
+        # Bound at its creation: the pods have to stand as in the snapshot, and a scheduler would place them its own
+        # way.
         spec["nodeName"] = pod.spec.node_name
     return TwinObject({"metadata": metadata, "spec": spec}, key)
 
@@ -301,10 +310,14 @@ def _build_owner(key: OwnerKey, pods: Sequence[Pod], name: str) -> dict[str, Any
     spec: dict[str, Any] = {"selector": {"matchLabels": {OWNER_LABEL: name}}, "template": template}
     match key.kind:
         case JOBS.kind:
+            # manualSelector: the selector that is generated for a Job is its own uid, which its pods could not know
+            # before it was made.
             spec |= {"parallelism": len(pods), "backoffLimit": _HIGHEST_PRIORITY, "manualSelector": True}
             if template_spec.get("restartPolicy") not in {"Never", "OnFailure"}:
                 template_spec["restartPolicy"] = "Never"
         case DAEMON_SETS.kind:
+            # The affinity of a daemon's pod pins it to its node by name (`ReplaceDaemonSetPodNodeNameNodeAffinity`): as
+            # a template it would keep the daemon off all others.
             template_spec.pop("affinity", None)
             template_spec["nodeSelector"] = {_daemon_label(name): ""}
             spec["updateStrategy"] = {"type": "OnDelete"}
@@ -312,10 +325,13 @@ def _build_owner(key: OwnerKey, pods: Sequence[Pod], name: str) -> dict[str, Any
             ordinals = (pod.metadata.name.rpartition("-")[2] for pod in pods)
             highest_ordinal = max((int(ordinal) for ordinal in ordinals if ordinal.isdecimal()), default=0)
             spec |= {"replicas": max(len(pods), highest_ordinal + 1), "serviceName": key.name}
+            # OrderedReady would make no pod before those with lower ordinals are ready, which may be missing in the
+            # snapshot.
             spec |= {"podManagementPolicy": "Parallel", "updateStrategy": {"type": "OnDelete"}}
         case _:
             spec["replicas"] = len(pods)
     if key.kind != JOBS.kind:
+        # The only policy that templates of other controllers may have.
         template_spec["restartPolicy"] = "Always"
     return {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": spec}
 
@@ -343,6 +359,8 @@ def _build_spec(pod: Pod) -> dict[str, Any]:
 
 def _overhead(pod: Pod) -> Iterator[dict[str, Any]]:
     if pod.spec.overhead:
+        # A pod with an overhead of its own is refused unless its RuntimeClass says the same (admission plugin
+        # RuntimeClass), and the twin has no RuntimeClasses. A container requests as much.
         yield {"name": "overhead", "image": "pause", "resources": _resources(_plain(pod.spec.overhead), {})}
 
 
@@ -367,6 +385,7 @@ def _resources(requests: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[s
     resources_with_limits = {
         resource: amount
         for resource, amount in requests.items()
+        # Neither can be over-committed: validation wants a limit equal to the request.
         if "/" in resource or resource.startswith("hugepages-")
     }
     return {"requests": dict(requests), "limits": {**limits, **resources_with_limits}}
@@ -422,7 +441,11 @@ def fill_sandbox(sandbox: Sandbox, twin: Twin, say: Progress) -> tuple[Mapping[O
             with suppress(AlreadyExistsError):
                 client.create(NAMESPACES, namespace)
         names = [raw_namespace["metadata"]["name"] for raw_namespace in twin.namespaces]
+        # The controller manager makes each namespace's ServiceAccount, without which pods are refused: so it is stopped
+        # only after this.
         _await(lambda: all(takes_pods(client, name) for name in names), "service accounts")
+        # With controllers at work a ReplicaSet would make pods of its own before those of the snapshot are there to be
+        # adopted.
         sandbox.kill(Component.CONTROLLER_MANAGER)
         objects_text = f"{count(len(twin.nodes), 'node')} and {count(len(twin.pods), 'pod')}"
         say(f"making {objects_text} with their owners")
@@ -494,6 +517,8 @@ def _counts_all(budget: PodDisruptionBudget, ready: Iterable[Pod]) -> bool:
     covered_pods = sum(
         pod.metadata.namespace == namespace and matches_labels(selector, pod.metadata.labels) for pod in ready
     )
+    # Until the disruption controller has counted the pods, disruptionsAllowed is 0, and each eviction would be refused
+    # with 429.
     return budget.status.observed_generation is not None and budget.status.current_healthy >= covered_pods
 
 

@@ -126,6 +126,7 @@ def _add_services(context: click.Context, running: Sandbox) -> None:
     """
     started_with: dict[str, Any] = msgspec.to_builtins(running.settings)
     for option, value in context.params.items():
+        # An option that was not typed has its default, which is no demand on the sandbox that is up.
         is_given = context.get_parameter_source(option) is ParameterSource.COMMANDLINE
         if is_given and option not in {"name", "services"} and value != started_with[option]:
             raise click.UsageError(
@@ -217,7 +218,7 @@ def _describe_nodes(settings: SandboxSettings) -> str:
     real = f"{settings.real_nodes} real node{'' if settings.real_nodes == 1 else 's'}"
     if not settings.real_nodes:
         return f"{settings.nodes} nodes"
-    return f"{real} and {settings.nodes} pretended ones" if settings.nodes else real
+    return f"{real} and {settings.nodes} simulated ones" if settings.nodes else real
 
 
 def _join_processes(pids: Mapping[str, int]) -> str:
