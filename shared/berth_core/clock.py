@@ -122,7 +122,7 @@ def parse_timestamp(text: str) -> datetime:
 def read_timestamp(text: str | None) -> datetime | None:
     """Parse a time field of an object; return None if it holds no time.
 
-    For fields that other writers fill: one bad object must not stop the work on the rest.
+    Such fields are filled by others, and one bad object must not stop the work on the rest.
     """
     try:
         return parse_timestamp(text or "")

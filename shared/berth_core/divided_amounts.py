@@ -64,6 +64,6 @@ class DividedAmounts:
 
 
 def equal_part(name: str, amount: int, slots: int) -> int:
-    """Return an equal part of an amount in a readable unit: of 64Gi for ten slots 6553Mi, not 6871947673 bytes."""
+    """Return an equal part of an amount in a readable unit: a tenth of 64Gi is 6553Mi and not 6871947673 bytes."""
     part, rest = divmod(amount, slots)
     return part - part % _MI if rest and name in {MEMORY, EPHEMERAL_STORAGE} and part > _MI else part

@@ -45,7 +45,7 @@ class QueueCondition(StrEnum):
     COVERED = "Covered"
     """Whether what the queue is guaranteed and does not use is free; Unknown without a guarantee that counts."""
     HELD = "Held"
-    """Whether slots hold what the queue is guaranteed and does not use; only with `enforcement: Held`."""
+    """Whether slots hold what the queue is guaranteed and does not use; set only with `enforcement: Held`."""
 
 
 class QueueReason(StrEnum):

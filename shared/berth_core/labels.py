@@ -5,101 +5,101 @@ from typing import Final
 PREFIX: Final = "berth.volcano.sh"
 
 RESERVATION_LABEL: Final = f"{PREFIX}/reservation"
-"""On placeholders, gated owner pods and probes: the uid of their Reservation."""
+"""The uid of the Reservation that a placeholder, a gated owner pod or a probe belongs to."""
 
 PLACEHOLDER_LABEL: Final = f"{PREFIX}/placeholder"
-"""On a placeholder pod, value `true`; the operator watches it in its own namespace."""
+"""Has the value `true` on a placeholder, by which the operator's watch selects it."""
 
 SUCCESSOR_LABEL: Final = f"{PREFIX}/successor"
-"""On the successor of a placeholder, value `true`: standing fences admit it."""
+"""Has the value `true` on the successor of a placeholder, which standing fences admit."""
 
 HANDOVER_LABEL: Final = f"{PREFIX}/handover"
-"""On the pod that takes a slot, value `true`, from when it has its slot until it runs: the node's fence admits it."""
+"""Has the value `true` on a pod from when it is given a slot until it runs; the node's fence admits it meanwhile."""
 
 FENCE_LABEL: Final = f"{PREFIX}/fence"
-"""On the pod that keeps others off a node during a hand-over, value `true`."""
+"""Has the value `true` on a pod that keeps others off a node during a hand-over."""
 
 STANDING_FENCE_LABEL: Final = f"{PREFIX}/standing-fence"
-"""On a fence that stands until a node's pods have ended: what it keeps off; it carries `FENCE_LABEL`, too."""
+"""Says what a fence keeps off that stands until a node's pods have ended; such a fence carries `FENCE_LABEL`, too."""
 
 BEST_EFFORT_LABEL: Final = f"{PREFIX}/best-effort"
-"""On a pod without requests that standing fences admit, value `true`."""
+"""Has the value `true` on a pod without requests, which standing fences admit."""
 
 PREEMPTABLE_LABEL: Final = f"{PREFIX}/preemptable"
-"""On a pod that the fences of open lent nodes admit, as it or its group is annotated; value `true`."""
+"""Has the value `true` on a preemptable pod, or one of a preemptable group: the fences of open lent nodes admit it."""
 
 EVICT_PERIOD_ANNOTATION: Final = f"{PREFIX}/evict-period"
-"""On the fence of a lent node: how long apart the evictions of one job are."""
+"""How long apart the evictions of one job are, on the fence of a lent node."""
 
 EMPTY_BY_ANNOTATION: Final = f"{PREFIX}/empty-by"
-"""On the fence of a lent node: when the present window of its zone ends, or the last one has ended."""
+"""When the present window of the zone ends, or the last one has ended, on the fence of a lent node."""
 
 AWAITS_CAPACITY_LABEL: Final = f"{PREFIX}/awaits-capacity"
-"""On a placeholder that waits for the capacity of a chosen node, value `true`: a standing fence admits it."""
+"""Has the value `true` on a placeholder that waits for the capacity of a chosen node; a standing fence admits it."""
 
 CHOSEN_NODE_ANNOTATION: Final = f"{PREFIX}/chosen-node"
-"""On the same placeholder: the node whose capacity it waits for."""
+"""The node whose capacity the same placeholder waits for."""
 
 DAEMON_POD_LABEL: Final = "pod-template-generation"
-"""Kubernetes' own: exactly the pods of DaemonSets carry it."""
+"""The label that Kubernetes puts on pods of DaemonSets, and on no others."""
 
 PROBE_LABEL: Final = f"{PREFIX}/probe"
-"""On a dry-run probe: the uid of the Reservation whose hand-over is being proven."""
+"""The uid of the Reservation whose hand-over a dry-run probe is to prove."""
 
 PROBE_REGISTRATION_LABEL: Final = f"{PREFIX}/probe-registration"
-"""On the same pod, value: the digest of the webhook's registration that must be in use, or `any`."""
+"""The digest of the webhook's registration that must be in use for the probe, or `any`."""
 
 PLAN_LABEL: Final = f"{PREFIX}/plan"
-"""On a Reservation of a plan: the name of the MigrationPlan."""
+"""The name of the MigrationPlan that a Reservation belongs to."""
 
 POLICY_LABEL: Final = f"{PREFIX}/policy"
-"""On a policy's MigrationPlan: the DeschedulerPolicy's name, if it fits a label."""
+"""The name of the DeschedulerPolicy that a MigrationPlan is of, if it fits a label."""
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY_OPERATOR: Final = "berth-operator"
 MANAGED_BY_DESCHEDULER: Final = "berth-descheduler"
 
 TASK_ANNOTATION: Final = f"{PREFIX}/task"
-"""On a placeholder: the name of the Reservation's task."""
+"""The name of the task that a placeholder belongs to."""
 
 INDEX_ANNOTATION: Final = f"{PREFIX}/index"
-"""On a placeholder: the index of the replica within its task."""
+"""The index of a placeholder's replica within its task."""
 
 RESERVATION_NAME_ANNOTATION: Final = f"{PREFIX}/reservation-name"
-"""On a placeholder, for people: `namespace/name` of the Reservation."""
+"""The `namespace/name` of a placeholder's Reservation, which people read; programs go by the uid."""
 
 SLOT_ANNOTATION: Final = f"{PREFIX}/slot"
-"""On an owner pod in a hand-over: `task/index/node` of its slot, or `task/index+index/node` of several.
+"""The slot of an owner pod in a hand-over, as `task/index/node`; several are `task/index+index/node`.
 
 It is removed with the label."""
 
 SLOTS_ADD_UP_ANNOTATION: Final = f"{PREFIX}/slots-add-up"
-"""On a Reservation: that a pod which is larger than a slot may take several of one node.
+"""Says on a Reservation that a pod which is larger than a slot may take several of one node.
 
 `{"slots":3,"resources":{"memory":"10Gi"}}` is the sum whose equal parts the slots are, each rounded down: a pod needs
 as many as its share of it. With `true` it needs as many as together hold its requests."""
 
 MOVE_ANNOTATION: Final = f"{PREFIX}/move"
-"""On a Reservation of a plan: the index of the move in `spec.moves`."""
+"""The index in `spec.moves` of the move that a plan's Reservation is for."""
 
 PLAN_UID_ANNOTATION: Final = f"{PREFIX}/plan-uid"
-"""On a plan: the uid under which it was published, begun or ended. Another uid is that of a plan that came back."""
+"""The uid under which a plan was published, begun or ended. A plan with another uid has come back from a backup."""
 
 TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
-"""Kubernetes' own, on the pods of a Deployment: by it the ReplicaSet knows its pods."""
+"""The label by which the ReplicaSets of a Deployment know their pods."""
 
 RELEASED_HASH: Final = "released-by-berth"
 """Value of that label on a pod that a surge move has taken out of its ReplicaSet; no hash has its letters."""
 
 RELEASED_ANNOTATION: Final = f"{PREFIX}/released"
-"""On the same pod, as JSON: the plan, the node, the ReplicaSet and the value that the label had."""
+"""JSON with the plan, the node, the ReplicaSet and the value that the label had, on the same pod."""
 
 EVICTIONS_LABEL: Final = f"{PREFIX}/evictions"
-"""On a namespace or a pod: whether evictions by others wait for a replacement; set by people."""
+"""Says whether evictions by others wait for a replacement; people set it on a namespace or a pod."""
 
 EVICTIONS_SURGE: Final = "Surge"
 EVICTIONS_EVICT: Final = "Evict"
-"""Values of that label: a replacement first, or as ever."""
+"""Values of that label: the pod is evicted once its replacement is ready, or at once as without Berth."""
 
 HANDOVER_GATE: Final = f"{PREFIX}/handover"
 """Scheduling gate that holds an owner pod until the hand-over of its slot."""
@@ -108,16 +108,16 @@ QUEUE_GATE: Final = f"{PREFIX}/queue"
 """Scheduling gate that holds a pod of one of Berth's queues until the queue has room for it."""
 
 HANDOVER_TAINT: Final = f"{PREFIX}/handover"
-"""NoSchedule taint that guards a node during a hand-over; value: deadline in unix seconds."""
+"""NoSchedule taint that guards a node during a hand-over; its value is the deadline in Unix seconds."""
 
 DRAINING_TAINT: Final = f"{PREFIX}/draining"
-"""NoSchedule taint on the source nodes of a running plan; value: the plan's name."""
+"""NoSchedule taint on the source nodes of a running plan, whose name is its value."""
 
 FREED_TAINT: Final = f"{PREFIX}/freed"
-"""PreferNoSchedule taint on a node that a plan freed, until it is needed; value: the plan's name."""
+"""PreferNoSchedule taint on a node that a plan freed, until it is needed; its value is the plan's name."""
 
 FREED_ANNOTATION: Final = f"{PREFIX}/freed"
-"""On a node that a plan freed, as JSON: time, plan, policy, and the annotations added."""
+"""JSON with the time, the plan, its policy and the annotations that were added, on a node that a plan freed."""
 
 ROOM_TAINT: Final = f"{PREFIX}/room"
 """NoSchedule taint on nodes where a running plan makes room (`room_taint_value`).
@@ -125,57 +125,57 @@ ROOM_TAINT: Final = f"{PREFIX}/room"
 Only pods with a slot of the plan's Reservations on that very node tolerate it."""
 
 ROOM_ANNOTATION: Final = f"{PREFIX}/room"
-"""On a Reservation that waits for a plan's room: the index of the room in `spec.rooms`."""
+"""The index in `spec.rooms` of the plan's room that a Reservation waits for."""
 
 VERSION_ANNOTATION: Final = f"{PREFIX}/reservation-version"
-"""On a probe: the resourceVersion of the Reservation that the answering replica must know."""
+"""The resourceVersion of the Reservation that the replica which answers a probe must know."""
 
 PATH_ANNOTATION: Final = f"{PREFIX}/handover-path"
-"""On the operator's Lease while dry-run pods come back gated; value: `proven`."""
+"""Has the value `proven` on the operator's Lease while dry-run pods come back gated."""
 
 PATH_PROVEN: Final = "proven"
 
 FENCE_LIMITS_ANNOTATION: Final = f"{PREFIX}/max-fenced-nodes"
-"""On the operator's Lease: how many nodes may be fenced for a namespace and for all, such as `10%,25%`."""
+"""How many nodes may be fenced for a namespace and for all, such as `10%,25%`, on the operator's Lease."""
 
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
-"""On a placeholder of a Reservation with a queue: that queue, as batch schedulers read it."""
+"""The queue of a placeholder whose Reservation has one, where batch schedulers read it."""
 
 WINDOW_LABEL: Final = f"{PREFIX}/window"
-"""On a Reservation of a ReservationWindow: the name of the window."""
+"""The name of the ReservationWindow that a Reservation belongs to."""
 
 QUEUE_SLOT_LABEL: Final = f"{PREFIX}/queue-slot"
-"""On a Reservation that holds a part of a Queue's guarantee: the name of the queue, cut to 63 characters."""
+"""The name, cut to 63 characters, of the Queue of whose guarantee a Reservation holds a part."""
 
 WINDOW_START_ANNOTATION: Final = f"{PREFIX}/window-start"
-"""On the same Reservation: the RFC 3339 time at which its occurrence starts."""
+"""The RFC 3339 time at which the occurrence of a window's Reservation starts."""
 
 MAY_MOVE_ANNOTATION: Final = f"{PREFIX}/may-move"
-"""On the same Reservation, value `Consolidate`: the descheduler may move pods off the nodes that its slots wait for."""
+"""Has the value `Consolidate` on a Reservation if pods may be moved off the nodes that its slots wait for."""
 
 MAXIMUM_RUNTIME_ANNOTATION: Final = "volcano.sh/maximum-runtime"
-"""On a pod or its pod group: how long the pod runs at most, as a Go duration such as `500s`."""
+"""How long a pod runs at most, as a Go duration such as `500s`; the pod or its pod group has it."""
 
 RESERVEABLE_ANNOTATION: Final = "volcano.sh/reserveable"
-"""On a pod or its pod group, value `true`: it may take a slot of a ReservationWindow."""
+"""Has the value `true` on a pod or its pod group if the pod may take a slot of a ReservationWindow."""
 
 REVOCABLE_ZONE_LABEL: Final = "volcano.sh/revocable-zone"
-"""On a node, as Volcano reads it: the name of the RevocableZone by whose times it is lent."""
+"""The name of the RevocableZone by whose times a node is lent, where Volcano reads it."""
 
 PREEMPTABLE_ANNOTATION: Final = "volcano.sh/preemptable"
-"""On a pod, as annotation or label, or on its pod group; value `true`: it may use lent nodes, and be evicted."""
+"""Has the value `true` on a pod or its pod group, as annotation or label, if the pod may use lent nodes."""
 
 JDB_MAX_UNAVAILABLE_ANNOTATION: Final = "volcano.sh/jdb-max-unavailable"
-"""On a pod or its pod group: how many pods of the job may be missing while lent nodes are emptied; or a percentage."""
+"""How many pods of a job, or which percentage, may be missing while lent nodes are emptied."""
 
 JDB_MIN_AVAILABLE_ANNOTATION: Final = "volcano.sh/jdb-min-available"
-"""On a pod or its pod group: how many pods of the job must run meanwhile; or a percentage."""
+"""How many pods of a job, or which percentage, must run meanwhile."""
 
 STARVING_JOB_LABEL: Final = f"{PREFIX}/starving-job"
-"""On a Reservation for a starving job: the job's uid, or a digest of its name where it has none."""
+"""The uid of the starving job that a Reservation is for, or a digest of its name where it has none."""
 
 LEADER_WORKER_SET_LABEL: Final = "leaderworkerset.sigs.k8s.io/name"
-"""On the pods of a LeaderWorkerSet: its name."""
+"""The name of the LeaderWorkerSet that a pod belongs to."""
 
 CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 """Labels and taint keys of control-plane nodes."""

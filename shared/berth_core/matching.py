@@ -39,7 +39,7 @@ class SchedulingShape:
     """The fields of a pod that the scheduler reads, cheap to compare."""
 
     scheduler_name: str
-    """As written: "" for none."""
+    """The name that the spec has, "" if it has none."""
     priority_class_name: str
     node_selector: frozenset[tuple[str, str]]
     affinity: bytes

@@ -81,13 +81,13 @@ class PlanPhase(StrEnum):
     RUNNING = "Running"
     """The moves are being carried out."""
     SUCCEEDED = "Succeeded"
-    """Every move landed, or there was nothing to move. Final."""
+    """The final phase of a plan whose moves all landed, or that had nothing to move."""
     PARTIAL = "Partial"
-    """Some moves landed, not all. Final."""
+    """The final phase of a plan of whose moves some landed, but not all."""
     FAILED = "Failed"
-    """No move landed, or an error ended the plan. Final."""
+    """The final phase of a plan none of whose moves landed, or that an error ended."""
     ABORTED = "Aborted"
-    """The plan was ended before all of its moves began. Final."""
+    """The final phase of a plan that was ended before all of its moves began."""
 
     @property
     def terminal(self) -> bool:

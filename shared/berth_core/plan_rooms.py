@@ -70,14 +70,14 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     requests: dict[str, str] = {}
     """Of a shape: the requests of each of its pods by resource."""
     selector: str = ""
-    """Of a shape: a label selector of the pods that may take the room; "" for no pod."""
+    """A label selector of the pods that may take the room of a shape; "" for no pod."""
     slots: tuple[RoomSlot, ...] = ()
     queue: str = ""
     """The queue in which the room counts."""
     capacity: Capacity = Capacity.FREE
     """WhenFree: no move makes the room, its Reservation waits until pods on the nodes have ended."""
     job: ObjectReference | None = None
-    """Of a room that waits: the starving job, by its uid."""
+    """The uid of the starving job that a room waits for."""
     ttl: str = ""
     """Of a room that waits: when its Reservation gives up, as a Go duration."""
 

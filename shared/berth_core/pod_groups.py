@@ -107,7 +107,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     disruption_mode: str | dict[str, Any] | None = None
     queue: str = ""
     min_resources: Mapping[str, RawQuantity] = {}
-    """Of Volcano: what its pods request together at least."""
+    """What the pods of a Volcano PodGroup request together at least."""
 
 
 class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):

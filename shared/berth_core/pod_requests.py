@@ -168,7 +168,7 @@ def _is_sidecar(container: Container) -> bool:
 def _is_pod_level(name: str) -> bool:
     """Return whether a resource may be requested at pod level; others are ignored there.
 
-    As `SupportedPodLevelResources` of k8s.io/component-helpers/resource (KEP-2837).
+    They are `SupportedPodLevelResources` of k8s.io/component-helpers/resource (KEP-2837).
     """
     return name in {CPU, MEMORY} or name.startswith(HUGE_PAGES_PREFIX)
 

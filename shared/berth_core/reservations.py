@@ -33,9 +33,9 @@ class ReservationPhase(StrEnum):
     AVAILABLE = "Available"
     """At least `minAvailable` slots are held or taken."""
     SUCCEEDED = "Succeeded"
-    """Owners took every slot. Final."""
+    """The final phase of a Reservation whose owners took every slot."""
     FAILED = "Failed"
-    """The Reservation ended without that. Final."""
+    """The final phase of a Reservation that ended without that."""
 
     @property
     def terminal(self) -> bool:

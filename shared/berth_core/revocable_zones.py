@@ -267,7 +267,7 @@ def time_to_leave(
 def _at_once(members: list[Pod], group: ObjectMeta | None) -> int:
     """Return how many pods of a job may leave in one period, assuming that its other pods all run.
 
-    As `getMaxPodEvictNum` of Volcano's plugin `tdm`, but at least one.
+    It is what `getMaxPodEvictNum` of Volcano's plugin `tdm` returns, but at least one.
     """
     at_once = budget_of(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
     if at_once is None and (available := budget_of(JDB_MIN_AVAILABLE_ANNOTATION, members, group)) is not None:

@@ -143,7 +143,7 @@ def untolerated_taint(tolerations: tuple[Toleration, ...], taints: Iterable[Tain
 def ending_taint(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> tuple[Taint, int] | None:
     """Return the taint that ends a pod soonest, and after how many seconds; None if the pod may stay.
 
-    Counted as by pkg/controller/tainteviction of Kubernetes: the first toleration that matches a taint decides, and a
+    As in pkg/controller/tainteviction of Kubernetes, the first toleration that matches a taint decides, and a
     pod without one ends at once. A scheduler still places the pod there if it tolerates the taint for some seconds.
     """
     ends: list[tuple[int, Taint]] = []

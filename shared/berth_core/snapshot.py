@@ -62,7 +62,7 @@ class ObjectKind:
     kind: str
     is_namespaced: bool = False
     only: str = ""
-    """The name of the one object in Berth's own namespace that is read; "": all objects of the kind are."""
+    """The name of the one object in Berth's own namespace that is read; "" if all objects of the kind are."""
 
     @property
     def name(self) -> str:

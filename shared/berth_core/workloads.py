@@ -102,7 +102,7 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     managed_by: str = ""
     leader_worker_template: LeaderWorkerTemplate | None = None
     strategy: UpdateStrategy | None = None
-    """Of a Deployment."""
+    """How a Deployment replaces its pods."""
 
 
 class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
     failed: int | None = None
     succeeded: int | None = None
     completed_indexes: str = ""
-    """Of an Indexed Job, such as `0,2-4`."""
+    """The indexes of an Indexed Job that have succeeded, such as `0,2-4`."""
 
     start_time: str | None = None
     conditions: tuple[PodCondition, ...] = ()

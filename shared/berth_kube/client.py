@@ -53,7 +53,7 @@ class ClientSettings:
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     watches: WatchSettings = field(default_factory=WatchSettings)
     silence_seconds: float | None = None
-    """Longest silence of the server within a request; None: the connection's own."""
+    """Longest silence of the server within a request; None for that of the connection."""
 
 
 def connect(

@@ -22,9 +22,9 @@ class KeyKind(StrEnum):
     """What the kernel reconciles; capabilities have kinds of their own."""
 
     RESERVATION = "reservation"
-    """Name: the Reservation's uid."""
+    """A Reservation, whose uid is the name of the key."""
     NODE = "node"
-    """Name: the node's name; its guard must match the hand-overs on it."""
+    """A node, whose guard must match the hand-overs on it."""
     SCOPE = "scope"
     """The webhook's registration."""
     STRAYS = "strays"

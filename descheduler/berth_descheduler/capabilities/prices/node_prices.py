@@ -56,7 +56,7 @@ class NodePrices(Rule):
     """The price of a node of which nothing else says it, in millionths."""
 
     price_map: PriceMap | None = None
-    """What the ConfigMap of a cluster has; None: no cluster was looked at, or the ConfigMap is not asked for."""
+    """What the ConfigMap of a cluster has; None if no cluster was looked at, or the ConfigMap is not asked for."""
 
     unknown_types: tuple[str, ...] = ()
     """Instance types of a cluster's nodes whose price should be in the ConfigMap and is not."""

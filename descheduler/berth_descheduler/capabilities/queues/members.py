@@ -24,7 +24,7 @@ from berth_core import (
 )
 
 _JOB_QUEUE: Final = "volcano.sh/queue-name"
-"""Annotation and label on a pod of a Volcano Job: its queue."""
+"""The annotation and label that name the queue of a Volcano Job on its pods."""
 
 _ON_THE_WAY: Final = frozenset({SlotState.HANDING_OVER, SlotState.TAKEN})
 

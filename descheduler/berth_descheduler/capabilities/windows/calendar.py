@@ -43,15 +43,15 @@ class CalendarEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     time: str
     what: WindowChange
     window: str
-    """As `namespace/name`."""
+    """The `namespace/name` of the window."""
     start: str
     end: str
     pods: int
     resources: dict[str, int | str]
-    """Of each pod."""
+    """What each pod requests."""
     node_selector: dict[str, str]
     reservation: str | None
-    """That of the occurrence; None before it reserves."""
+    """The Reservation of the occurrence; None before it reserves."""
     nodes: tuple[str, ...]
     held: int
     taken: int

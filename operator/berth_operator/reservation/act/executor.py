@@ -92,7 +92,7 @@ from berth_operator.schedulers.kube_scheduler import SCHEDULER
 from berth_operator.schedulers.volcano import join_pod_group
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
-"""The API server's maximum of activeDeadlineSeconds: 68 years."""
+"""The API server's maximum of activeDeadlineSeconds, which is 68 years."""
 _PATCH_TRIES: Final = 8
 """How often a patch is rebuilt after a conflict; then the hand-over is reconciled again."""
 

@@ -13,7 +13,7 @@ from berth_core import InputError, Reservation, effective_requests, expires_at, 
 from berth_core.decoding import decode_json
 
 TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
-"""In memory only: a digest of the templates as written, with undecoded fields."""
+"""A digest of the templates as written, with undecoded fields; it is kept in memory only."""
 _WRITTEN_ANNOTATION: Final = "berth.volcano.sh/templates"
 """In memory only: the templates as written, until the Reservation has a status; who writes it is overruled."""
 

@@ -187,7 +187,7 @@ def status(output: Output) -> None:
 def kubeconfig(name: str, service_account: str | None) -> None:
     """Print the path of a kubeconfig.
 
-    For `export KUBECONFIG=$(berth sandbox kubeconfig)`.
+    Use it as in `export KUBECONFIG=$(berth sandbox kubeconfig)`.
     """
     named_sandbox = Sandbox.find(name)
     write_line(
