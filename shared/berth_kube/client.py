@@ -282,6 +282,8 @@ class KubeClient:
     def serves(self, resource: Resource) -> bool:
         """Return whether the API server names a kind in its discovery."""
         call = Call("discover", resource.api_version)
+        # Not the list of CRDs, for which the caller may have no right: discovery is open to every authenticated user
+        # (ClusterRole system:discovery).
         request = Request(call, "GET", f"/apis/{resource.group}/{resource.version}")
         try:
             resource_list = self._object(request, Repeatable.ALWAYS, AS_DICT)
@@ -350,10 +352,12 @@ class KubeClient:
         """
         metadata = body.get("metadata") or {}
         namespace = namespace or (metadata.get("namespace") if resource.namespaced else None)
+        # A collection's POST has no name in its path; this one is for the message of an error.
         name = metadata.get("name") or metadata.get("generateName") or ""
         call = Call("create", resource.describe(name, namespace=namespace))
         query = [parameter for parameter, is_asked in ((_DRY_RUN, dry_run), (_STRICT, strict)) if is_asked]
         request = Request(call, "POST", resource.path(namespace=namespace), query, _ENCODER.encode(body))
+        # A dry run's answer has a resourceVersion, too, but no watch will ever bring it.
         stored_as = None if dry_run else resource
         return self._object(request, Repeatable.ALWAYS if dry_run else Repeatable.UNLESS_ACTED, type, stored_as)
 
@@ -478,6 +482,8 @@ def _patch_request(
 
 def _delete_options(uid: str | None, resource_version: str | None, grace_seconds: int | None) -> dict[str, Any]:
     """Return the fields of DeleteOptions that deletion and eviction share."""
+    # By uid, because names of StatefulSets' pods come back: without it the deletion of web-0 would hit the new web-0
+    # (Preconditions of DeleteOptions; 409 if it differs).
     preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
     options: dict[str, Any] = {"preconditions": preconditions} if preconditions else {}
     return options if grace_seconds is None else options | {"gracePeriodSeconds": grace_seconds}

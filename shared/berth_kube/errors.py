@@ -276,6 +276,7 @@ def decode_status(body: bytes) -> Status:
     try:
         return _STATUS_DECODER.decode(body)
     except msgspec.DecodeError:
+        # Load balancers and proxies answer with a page of HTML while no API server is behind them.
         text = body.decode("utf-8", "replace").strip()[:_LONGEST_PLAIN_MESSAGE]
         return Status(message=text or "no further message")
 
@@ -290,6 +291,7 @@ def _phrase(status_code: int) -> str:
 def _seconds(retry_after: str | None) -> float | None:
     """Return the seconds of Retry-After; None for a date, which the API server never sends."""
     try:
+        # Priority and fairness answers 429 with Retry-After in seconds when its queues are full (KEP-1040).
         return max(0.0, float(retry_after)) if retry_after else None
     except ValueError:
         return None

@@ -71,6 +71,8 @@ def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, A
         min_ready_seconds=owner["spec"].get("minReadySeconds") or 0,
     )
     deployment = controller_reference(owner) or ObjectReference()
+    # The garbage collector deletes an object once none of its owners exists: without the ReplicaSet's reference the
+    # released pod would outlive its Deployment.
     second_owner = {
         "apiVersion": deployment.api_version,
         "kind": deployment.kind,
@@ -85,6 +87,7 @@ def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, A
         "metadata": {
             "resourceVersion": metadata["resourceVersion"],
             "labels": {TEMPLATE_HASH_LABEL: RELEASED_HASH},
+            # One patch for both: the pod must not be without its label for a moment in which nothing says why.
             "annotations": {RELEASED_ANNOTATION: json.dumps(msgspec.to_builtins(note))},
             # The ReplicaSet's reference stays: the ReplicaSet takes it off itself when it releases the pod.
             "ownerReferences": [*metadata["ownerReferences"], second_owner],
@@ -132,6 +135,7 @@ def take_back(client: KubeClient, namespace: str, name: str, *, uid: str, replic
     except NotFoundError:
         return Returned.DONE
     metadata = raw_pod["metadata"]
+    # A pod that is being deleted ends in any case, and its ReplicaSet would not count it even with its label.
     if metadata["uid"] != uid or metadata.get("deletionTimestamp") or not is_out(raw_pod):
         return Returned.DONE
     owner = find_replica_set(client, namespace, replica_set)

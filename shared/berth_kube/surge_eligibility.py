@@ -42,6 +42,8 @@ from berth_kube.resources import (
 
 _MISFITS: Final = (LookupError, TypeError, AttributeError, ValueError)
 """What Python raises if a value in a raw object has the wrong type."""
+# ReadWriteOnce is for one node and ReadWriteOncePod for one pod: the replacement on another node would wait for a
+# volume that the old pod has.
 _SHARED: Final = {"ReadWriteMany", "ReadOnlyMany"}
 _GANG_FIELDS: Final = ("workloadRef", "schedulingGroup")
 _GANG_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
@@ -217,6 +219,8 @@ class SurgeEligibility:
                 self._known[namespace] = now, known_around
             elif known_around.quotas:
                 known_around = replace(known_around, quotas=_all_of(self._client, RESOURCE_QUOTAS, namespace))
+            # The quota's admission counts a pod when it is created, and the ReplicaSet controller creates it some
+            # moments after the release.
             uncounted = sum(now - moment < _UNCOUNTED_SECONDS for moment in self._let_go[namespace])
             return replace(known_around, uncounted=uncounted)
 
@@ -227,6 +231,8 @@ def find_replica_set(client: ObjectReader, namespace: str, name: str) -> dict[st
         replica_set = client.get(REPLICA_SETS, name, namespace=namespace)
     except NotFoundError:
         return None
+    # A ReplicaSet that is being deleted makes no pods any more (`syncReplicaSet`), and its release would lose the pod's
+    # only owner.
     return None if replica_set["metadata"].get("deletionTimestamp") else replica_set
 
 
@@ -289,6 +295,8 @@ def _why_not_by_deployment(replica_set: RawObject, deployment: RawObject) -> str
     if strategy.get("type") == "Recreate":
         return "its Deployment has the strategy Recreate: two of its pods never run at once"
     surge = (strategy.get("rollingUpdate") or {}).get("maxSurge")
+    # Any other percentage is at least one pod, because maxSurge rounds up (`ResolveFenceposts` in
+    # pkg/controller/deployment/util).
     if surge is not None and str(surge) in {"0", "0%"}:
         return "its Deployment allows no pod more: its maxSurge is 0"
     has_its_number = wanted_replicas(replica_set) == wanted_replicas(deployment)
@@ -298,6 +306,8 @@ def _why_not_by_deployment(replica_set: RawObject, deployment: RawObject) -> str
 def is_rolled_out(deployment: RawObject) -> bool:
     """Return whether a Deployment's status says that all pods that it wants are made from its template."""
     status = deployment.get("status") or {}
+    # As `kubectl rollout status` asks it: until the controller has observed the generation, its numbers are those of
+    # the template before.
     is_seen = bool((status.get("observedGeneration") or 0) >= (deployment["metadata"].get("generation") or 0))
     return is_seen and (status.get("updatedReplicas") or 0) == wanted_replicas(deployment)
 
@@ -315,12 +325,16 @@ def _why_not_by_selectors(raw_pod: RawObject, around: Around) -> str:
     for kind, raw_object in around.selecting:
         if _selects(kind, raw_object, labels) != _selects(kind, raw_object, labels_after):
             return f"the {kind} {raw_object['metadata']['name']} selects pods by {TEMPLATE_HASH_LABEL}"
+    # A controller adopts pods without a controller that its selector matches (`ClaimPods` in
+    # pkg/controller/controller_ref_manager.go).
     for kind, raw_object in around.controllers:
         if _selects(kind, raw_object, labels_after):
             return f"the {kind} {raw_object['metadata']['name']} would take it for its own"
     deployment = around.deployment or {}
     for raw_object in around.autoscalers:
         scaled = raw_object["spec"].get("scaleTargetRef") or {}
+        # The autoscaler averages over all pods that the Deployment's selector matches, which is without the hash: a
+        # released pod is still among them.
         if scaled.get("kind") == "Deployment" and scaled.get("name") == deployment["metadata"]["name"]:
             return f"the HorizontalPodAutoscaler {raw_object['metadata']['name']} would count one pod more"
     return ""
@@ -328,6 +342,8 @@ def _why_not_by_selectors(raw_pod: RawObject, around: Around) -> str:
 
 def _selects(kind: str, obj: RawObject, labels: Mapping[str, str]) -> bool:
     selector = obj["spec"].get("selector")
+    # Of these two the selector is a plain map, and an empty one selects nothing; of the others it is a LabelSelector,
+    # and an empty one selects everything.
     if kind in {SERVICES.kind, REPLICATION_CONTROLLERS.kind}:
         return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
     return selector is not None and matches_labels(convert(selector, LabelSelector), labels)

@@ -47,6 +47,8 @@ def put_taint(
     wanted_taint = {"key": key, "value": value, "effect": effect}
 
     def change(taints: RawTaints) -> RawTaints:
+        # Key and effect together identify a taint: validation refuses a second one with both, and accepts one with
+        # another effect.
         other_taints = [taint for taint in taints if (taint["key"], taint.get("effect")) != (key, effect)]
         return [*other_taints, wanted_taint]
 
@@ -100,6 +102,8 @@ def _change_known(
 
 def _change_taints(client: KubeClient, node: str, change: Callable[[RawTaints], RawTaints], type_: type[T]) -> T:
     """Read, change and write a node's taints, again after conflicts; unchanged taints are not written."""
+    # `spec.taints` is an atomic list for merge patches, and the kubelet, the node controller and autoscalers write it
+    # as well: hence the version as precondition.
     conflict: ConflictError | None = None
     for _ in range(_TRIES):
         body = client.get(NODES, node)

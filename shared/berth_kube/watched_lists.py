@@ -80,6 +80,7 @@ class WatchedLists:
 
         A list with a selector or a namespace is read from the server.
         """
+        # A watch per selection would cost the API server as much as one for the kind, and be used once.
         if namespace or label_selector or field_selector:
             return self._client.list(
                 resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, type=type
@@ -87,6 +88,7 @@ class WatchedLists:
         key = (resource, type)
         with self._lock:
             kind_lock = self._kind_locks.setdefault(key, threading.Lock())
+        # One list at a time of each kind: threads that ask together share it.
         with kind_lock:
             if (kind := self._kinds.get(key)) is not None:
                 if (items := kind.current_items()) is not None:
@@ -257,6 +259,7 @@ class _WatchedKind(Generic[T]):
                     self._items[_key_of(item)] = item
                     self._version = max(self._version, version_number(_version_of(item)))
                 case Removed(item):
+                    # The object of a DELETED event has the resourceVersion of its deletion, not of its last change.
                     self._items.pop(_key_of(item), None)
                     self._version = max(self._version, version_number(_version_of(item)))
                 case Bookmark(resource_version):
@@ -276,6 +279,8 @@ class _WatchedKind(Generic[T]):
         self._answered_at = time.monotonic()
 
     def _fail(self, error: BerthError) -> None:
+        # 410 right after a list: etcd has compacted its version meanwhile, by default every 5 minutes
+        # (--etcd-compaction-interval).
         self.was_too_slow = isinstance(error, GoneError)
         self._give_up()
 

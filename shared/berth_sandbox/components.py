@@ -41,6 +41,7 @@ Binaries = Mapping[str, Path]
 """Program name to its path."""
 
 _SERVICE_ACCOUNT_ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
+# At the default of 20 requests a second the controllers take minutes for the pods of a few hundred nodes.
 _CLIENT_QPS: Final = 500
 _CONCURRENT_SYNCS: Final = 20
 _NODE_LEASE_SECONDS: Final = 40
@@ -109,6 +110,8 @@ def _api_server_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--etcd-servers=http://{LOOPBACK}:{place.ports.etcd}",
         f"--bind-address={LOOPBACK}",
         f"--advertise-address={LOOPBACK}",
+        # It would publish the API server's address in the Endpoints of the Service kubernetes, which may not be
+        # loopback ones.
         "--endpoint-reconciler-type=none",
         f"--secure-port={place.ports.api_server}",
         f"--cert-dir={folder.root / 'pki'}",
@@ -117,9 +120,12 @@ def _api_server_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--service-account-issuer={_SERVICE_ACCOUNT_ISSUER}",
         f"--service-account-key-file={folder.certificate(certificates.SERVICE_ACCOUNTS)}",
         f"--service-account-signing-key-file={folder.key(certificates.SERVICE_ACCOUNTS)}",
+        # The Node authorizer lets a kubelet read only what its own pods need. kwok, one user for all nodes, would be
+        # refused.
         f"--authorization-mode={'Node,RBAC' if place.real_nodes else 'RBAC'}",
         *(_node_access(folder) if place.real_nodes else ()),
         "--service-cluster-ip-range=10.96.0.0/16",
+        # False by default, and then pods with privileged containers are refused, as those of CNI plugins are.
         "--allow-privileged=true",
         f"--audit-policy-file={folder.audit_policy}",
         f"--audit-log-path={folder.audit_log}",
@@ -160,9 +166,12 @@ def _controller_manager_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--secure-port={place.ports.controller_manager}",
         *_serving_certificate(folder),
         "--leader-elect=false",
+        # Each controller under its own account, with the rights of a real cluster, so that a policy about accounts
+        # meets the same names.
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={folder.key(certificates.SERVICE_ACCOUNTS)}",
         f"--root-ca-file={folder.certificate(certificates.AUTHORITY)}",
+        # The default is below /usr/libexec, which only root can make.
         f"--flex-volume-plugin-dir={folder.root / 'volume-plugins'}",
         f"--kube-api-qps={_CLIENT_QPS}",
         f"--kube-api-burst={2 * _CLIENT_QPS}",
@@ -200,6 +209,7 @@ def _kwok_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--config={place.folder.kwok_config}",
         *(_KWOK_AMONG_OTHERS if place.real_nodes else _KWOK_ALONE),
         f"--node-lease-duration-seconds={_NODE_LEASE_SECONDS}",
+        # An address for documentation (RFC 5737): nothing answers there.
         "--node-ip=192.0.2.1",
         "--cidr=10.128.0.0/9",
         "--v=WARN",

@@ -57,6 +57,7 @@ def build_kubelet_config(
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
+        # True by default from Kubernetes 1.35 on (KEP-5573), but test machines still have version 1.
         "failCgroupV1": False,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": cgroup,
@@ -66,24 +67,33 @@ def build_kubelet_config(
         "healthzPort": 0,
         "authentication": {
             "anonymous": {"enabled": False},
+            # Only the API server calls these kubelets, and by certificate: TokenReviews and SubjectAccessReviews would
+            # be for nothing.
             "webhook": {"enabled": False},
             "x509": {"clientCAFile": str(authority)},
         },
         "authorization": {"mode": "AlwaysAllow"},
+        # The kubelet would not start on a machine with swap, which is the machine's affair.
         "failSwapOn": False,
+        # Otherwise it keeps chains such as KUBE-FIREWALL in iptables, which drop packets.
         "makeIPTablesUtilChains": False,
+        # Check sysctls and write none: they are the whole machine's.
         "protectKernelDefaults": True,
+        # The default of -999 takes a right that root in a container may lack.
         "oomScoreAdj": 0,
         "systemReserved": {"cpu": f"{max(0, kept_cpu)}m", "memory": str(max(0, kept_memory))},
         "evictionHard": {
             "memory.available": _EVICTION_MEMORY,
+            # At the default of 10 % the kubelet evicts pods from a machine whose disk is just rather full.
             "nodefs.available": "1%",
             "nodefs.inodesFree": "1%",
             "imagefs.available": "1%",
         },
+        # 100 switches the collection off: there is no registry from which an image would come back.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "maxPods": shape.pods,
+        # An empty file: pods would inherit the machine's name servers, which they cannot reach from their network.
         "resolvConf": str(resolver),
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "serializeImagePulls": False,
