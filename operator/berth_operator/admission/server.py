@@ -72,6 +72,8 @@ class WebhookServer:
             app,
             access_log=None,
             shutdown_timeout=_STOP_SECONDS,
+            # API servers keep connections to webhooks open and send many reviews over each; without a limit those of a
+            # replica that has gone would stay.
             keepalive_timeout=IDLE_SECONDS,
             lingering_time=LINGERING_SECONDS,
             auto_decompress=False,  # unpacked, a body would take more memory than BodyReader reserves for it
@@ -114,6 +116,7 @@ class WebhookServer:
     def reload_certificate(self) -> None:
         """Use the manager's bundle for new connections; open ones keep their certificate."""
         if self._context is not None and self._certificates.bundle is not None:
+            # A handshake reads the context's present certificate, so no listener has to be opened again.
             self._certificates.bundle.load_into(self._context)
 
     def client_config(self) -> Mapping[str, Any]:
@@ -129,6 +132,7 @@ class WebhookServer:
                 "namespace": self._settings.placeholders.namespace,
                 "path": path,
             }
+            # By Service the API server finds the replicas itself; a url is for an operator outside of the cluster.
             return {"service": reference, "caBundle": authorities}
         base = self._settings.webhook.url or f"https://{join_address(self._settings.webhook.host, self.port)}"
         return {"url": f"{base.rstrip('/')}{path}", "caBundle": authorities}
@@ -141,6 +145,7 @@ class WebhookServer:
         try:
             review = await self._read(request)
         except BodyRefusedError as refusal:
+            # The rest of a body that was refused is not read, so the connection cannot serve another request.
             metrics.WEBHOOK_REVIEWS.labels(verdict="refused").inc()
             response = web.Response(status=refusal.status, text=refusal.text)
             response.force_close()
@@ -182,6 +187,7 @@ class WebhookServer:
         except Exception:  # noqa: BLE001 - logged; the pod is allowed whatever went wrong
             metrics.WEBHOOK_REVIEWS.labels(verdict="failed").inc()
             _LOG.exception(telemetry.WEBHOOK_FAILED)
+            # failurePolicy is Ignore, too: a fault of ours must not keep pods of all namespaces from being created.
             return allow(review.request.uid)
         metrics.WEBHOOK_REVIEWS.labels(verdict=answer.verdict).inc()
         if answer.is_out_of_time:

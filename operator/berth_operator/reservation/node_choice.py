@@ -123,6 +123,7 @@ def expected_room(free: ResourceAmounts, requests: ResourceAmounts, pods: Iterab
 
     `free` is what is free now; it may be negative.
     """
+    # Pods without a known end are left where they are: if the rest does not make room, no time can be told.
     for pod in sorted((pod for pod in pods if pod.ends_at is not None), key=lambda pod: pod.ends_at or _UNKNOWN):
         free = free.plus(pod.requests)
         if requests.fits_within(free):
@@ -174,6 +175,7 @@ class _Progress:
         """Give slots to nodes that will have room; return the others."""
         if not left:
             return left
+        # A node that could never hold the slot, however many pods end, must not be fenced for it.
         able_nodes = [name for name in demand.nodes if demand.requests.fits_within(self._at_the_end[name])]
         for node_name in sorted(able_nodes, key=lambda node_name: self._rank(node_name, demand)):
             if self._budget is not None:
@@ -207,6 +209,7 @@ class _Progress:
     def _rank(self, name: str, demand: TaskDemand) -> tuple[bool, datetime, float, str]:
         now = self._now[name]
         soonest = expected_room(now, demand.requests, self._candidates[name].pods) or _UNKNOWN
+        # Nodes that are fenced for this Reservation anyway come first: each fence takes a whole node from all others.
         return name not in self._waited_for, soonest, -idle_score(now, demand.requests), name
 
     def _fill(self, demand: TaskDemand, left: tuple[SlotId, ...], node: str, count: int) -> tuple[SlotId, ...]:

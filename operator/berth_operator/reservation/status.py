@@ -72,6 +72,8 @@ def compute_status(
         desired=reservation.spec.replicas,
         task_status_count=_count_by_task(slots),
         pending=counts[SlotState.PENDING] if not state.phase.terminal else 0,
+        # What was held is given back at the end; a hand-over that is under way then still ends with its pod in the
+        # slot.
         available=counts[SlotState.HELD] * (not state.phase.terminal) + counts[SlotState.HANDING_OVER],
         succeeded=counts[SlotState.TAKEN],
         failed=counts[SlotState.LOST],
@@ -133,6 +135,7 @@ def _fail_when_unschedulable(state: _State, seen: Observation, now: datetime, pa
 
 def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -> _State:
     """Return the state of a Reservation that was not over before."""
+    # Before anything else: a spec that is impossible has no slots to judge by.
     verdict = seen.verdict or refuse(seen.reservation)
     if verdict is not None:
         return _State(ReservationPhase.FAILED, verdict.reason, verdict.message)
@@ -278,6 +281,7 @@ def has_impossible_time(state: ReservationState | None, now: datetime) -> bool:
 
 def _final_slot(slot: Slot, phase: ReservationPhase) -> Slot:
     """Return a slot, Released after the end unless an owner has it."""
+    # The end is written before the placeholders are deleted, and must not promise places that are about to go.
     if phase.terminal and slot.state in {SlotState.PENDING, SlotState.HELD}:
         return Slot(task=slot.task, index=slot.index, state=SlotState.RELEASED)
     return slot

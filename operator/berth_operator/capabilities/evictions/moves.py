@@ -189,6 +189,8 @@ class EvictionMoves:
         with self._lock:
             pending = self._pending.get((request.namespace, request.name))
             if pending is None:
+                # Whoever may evict may name pods that do not exist, as many as they like: beyond the limit evictions
+                # pass as without Berth.
                 if len(self._pending) >= _MAX_PENDING:
                     return None
                 pending = PendingEviction(
@@ -253,6 +255,8 @@ class EvictionMoves:
         replica_set = find_replica_set(client, metadata["namespace"], replica_set_name) if replica_set_name else None
         if replica_set is None or not hash_of(replica_set):
             return True
+        # The ReplicaSet counts only its own pods; the released ones still serve, and are seen by the second value of
+        # the hash label alone.
         labels = replica_set["spec"]["selector"]["matchLabels"]
         requirements = [f"{key}={value}" for key, value in labels.items() if key != TEMPLATE_HASH_LABEL]
         requirements.append(f"{TEMPLATE_HASH_LABEL} in ({hash_of(replica_set)},{RELEASED_HASH})")
@@ -281,6 +285,7 @@ class EvictionMoves:
                     **{telemetry.KEY_ACTION: "see evictions through", telemetry.KEY_ERROR: str(error)},
                 )
                 stop.wait(_IDLE_PASS_SECONDS)
+        # A read that hangs must not keep the process past its grace period.
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def note_requests(self) -> None:
@@ -317,6 +322,8 @@ class EvictionMoves:
         """Take the next step of each move, those that have waited longest first."""
         with self._lock:
             evictions = sorted(self._pending.values(), key=lambda pending: pending.since)
+        # Each pod that is let go costs the cluster one pod more until its replacement is there, so the number is
+        # bounded.
         out_by_namespace = Counter(pending.namespace for pending in evictions if pending.is_out)
         for pending in evictions:
             try:

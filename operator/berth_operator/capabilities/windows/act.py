@@ -218,10 +218,13 @@ class Windows(Capability):
 
         If the namespace's limit delays it, return the seconds until it may begin; if no node may be used, None.
         """
+        # Read anew before it creates anything: the store may be seconds old, and a Reservation for a window that was
+        # just switched off would hold its places until it ends.
         raw = self._read_current(window)
         if raw is None:
             return 0.0
         template = raw["spec"].get("template")
+        # Before the pace is asked: an occurrence that has no node must not use up the minute's openings of the others.
         nodes = self._nodes.choose(window, pod_spec_of(window), times)
         if not nodes:
             return None
@@ -253,6 +256,8 @@ class Windows(Capability):
             self.store.remove(meta.uid)
             return None
         stored = ReservationWindow.read(raw)
+        # The generation changes with the spec alone, so that a status that was just written is no reason to decide
+        # again.
         if (stored.metadata.uid, stored.metadata.generation) != (meta.uid, meta.generation):
             self.store.put(stored)
             raise RetryableError(f"the window {window.key} has changed meanwhile")
@@ -271,6 +276,7 @@ class Windows(Capability):
 
     def _write_status(self, window: ReservationWindow, status: ReservationWindowStatus) -> None:
         """Write the status if it differs."""
+        # A write wakes every watch of the kind, and this one itself: equal statuses must not be written again.
         if status == window.status:
             return
         require_lease(self._leads)

@@ -103,6 +103,8 @@ def decide_window(
     """
     if window.metadata.deletion_timestamp is not None:
         return WindowDecision(window.status)
+    # By the start in their annotation: a Reservation is created `startReserveAgo` earlier, and that may have been
+    # changed since.
     by_start = sorted(((start_of(reservation), reservation) for reservation in reservations), key=itemgetter(0))
     own = [reservation for _, reservation in by_start]
     try:
@@ -116,6 +118,7 @@ def decide_window(
         )
         ended = [reservation for reservation in own if not reservation.is_live]
         status = compute_window_status(window, ended, now, problem, state=WindowState.SUSPENDED)
+        # What is over stays in the history; only what still holds places is deleted.
         closes = tuple(reservation for reservation in own if reservation.is_live)
         return WindowDecision(msgspec.structs.replace(status, last_start=None), closes=closes)
     decision = _decide_scheduled(window, schedule, by_start, now, movers, idle_slots)
@@ -148,6 +151,7 @@ def _back_off_end(reservations: Iterable[Reservation], now: datetime) -> datetim
     """
     by_creation = sorted(reservations, key=lambda reservation: reservation.metadata.creation_timestamp or "")
     refused = list(takewhile(_is_forbidden, reversed(by_creation)))
+    # By the API server's clock, which dates all Reservations alike, whichever replica made them.
     last = read_timestamp(refused[0].metadata.creation_timestamp) if refused else None
     if last is None or last > now:  # a creation in the future: the clock was set back
         return now
@@ -291,6 +295,7 @@ def _find_due(
         if window.spec.missed is Missed.SKIP and candidate.start + _LATE < now
     ]
     wanted_occurrences = [candidate for candidate in due_occurrences if candidate not in skipped]
+    # A window of 2 h every 5 min would otherwise hold 24 times its places at once.
     room = max(0, MAX_OPEN - sum(reservation.is_live for _, reservation in kept))
     # Only the last one that is over is reported: an event per occurrence of a long outage would say no more.
     is_missed = (

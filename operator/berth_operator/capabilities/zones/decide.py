@@ -167,6 +167,8 @@ def _evict_from(zone: RevocableZone, times: _Times, left: PodsLeft) -> datetime 
     """Return from when the present opening takes no more pods, None for one without an end."""
     if times.opening is None or not times.closes:
         return None
+    # What was announced stays: with fewer pods left the time would move later, the zone open again, and take pods that
+    # have to leave at once.
     if times.state is ZoneState.EMPTYING:
         return read_timestamp(zone.status.evict_from)
     evict_before = read_evict_before(zone.spec)

@@ -80,6 +80,7 @@ class QuotaAdmission:
         """Count a Reservation and return "", or return the limit that forbids it."""
         entry = self._measure(reservation)
         with self._lock:
+            # Asked again with each reconcile; what was admitted is not measured against a limit twice.
             if reservation.metadata.uid in self._entries:
                 return ""
             refusal = self._refusal(reservation, entry)
@@ -93,6 +94,8 @@ class QuotaAdmission:
         sums = self._sums.get(namespace, _Sums())
         specs = _open_specs(reservation)
         return (
+            # An unreadable quota refuses, as in the API server one does whose usage is not known yet (`CheckRequest` of
+            # the plugin ResourceQuota).
             self._rules.why_unknown(namespace)
             or self._why_class_is_unknown(asked.usage)
             or self._why_class_is_guarded(namespace, asked.usage, quotas)
@@ -125,6 +128,8 @@ class QuotaAdmission:
     ) -> str:
         """Return why a namespace may not use a guarded PriorityClass."""
         for traits in usage:
+            # The rule that API servers apply to system-critical classes with `limitedResources` of the plugin
+            # ResourceQuota: a namespace needs a quota that is scoped to the class.
             why = self._why_guarded(traits.priority_class) if namespace != _SYSTEM_NAMESPACE else None
             if why is not None and not any(names_class(quota, traits) for quota in quotas):
                 return (
@@ -151,6 +156,8 @@ class QuotaAdmission:
         return next(filter(None, (why_refused(quota, spec, wanted_usage, held_usage) for spec in counted_specs)), "")
 
     def _traits(self, spec: PodSpec) -> PodTraits:
+        # The plugin Priority gives a pod without a class the one that is globalDefault; a template has not gone through
+        # admission.
         default = None if spec.priority_class_name else self._rules.default_class()
         return traits_of(spec, default.metadata.name if default else "")
 
@@ -181,6 +188,7 @@ class QuotaAdmission:
             group = sums.usage.setdefault(traits, {})
             for resource, amount in usage.items():
                 group[resource] = group.get(resource, 0) + sign * amount
+            # Without this the sums would keep a group for each combination of class and scopes that was ever used.
             if not any(group.values()):
                 del sums.usage[traits]
         if not sums.usage and not sums.holding.slots:

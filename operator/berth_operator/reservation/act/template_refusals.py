@@ -73,6 +73,7 @@ class TemplateRefusals:
 
     def schedule(self, pod: Pod) -> None:
         """Schedule a search for a pod that was not gated. This is cheap enough to be done in each review."""
+        # A pod under review has no name yet if its controller uses generateName, so it is found again by its labels.
         labels = sorted(pod.metadata.labels.items())[:_MAX_LABELS]
         owner = _Owner(pod.metadata.namespace, ",".join(f"{key}={value}" for key, value in labels))
         with self._lock:
@@ -120,6 +121,7 @@ class TemplateRefusals:
 
     def _compare(self, reservation: Reservation, pod: Pod) -> None:
         created_at = parse_timestamp(reservation.metadata.creation_timestamp or "")
+        # A pod that was bound before the Reservation existed was never meant for it.
         if not pod.spec.node_name or _was_created_after(pod, created_at):
             pod_and_reservation = (pod.metadata.uid, reservation.metadata.uid)
             with self._lock:
@@ -149,6 +151,8 @@ class TemplateRefusals:
                 recent: times for recent, times in self._recorded_at.items() if now - times[-1] < _MINUTE_SECONDS
             }
             times = self._recorded_at.setdefault(namespace, deque(maxlen=_MAX_EVENTS_PER_MINUTE))
+            # Events are objects in etcd: a CronJob with a template that never fits would otherwise write one per pod
+            # for ever.
             if len(times) == _MAX_EVENTS_PER_MINUTE and now - times[0] < _MINUTE_SECONDS:
                 return False
             times.append(now)

@@ -53,6 +53,7 @@ class RuleStore(Generic[N]):
                 self.put(changed)
             case Removed(removed):
                 self.forget(removed.metadata.name, removed.metadata.namespace)
+            # A bookmark has a resourceVersion and no object.
             case Bookmark():
                 pass
 
@@ -113,6 +114,7 @@ class NodeTotals:
 
     def _set(self, name: str, raw: Quantities) -> None:
         quantities_before = self._raw.get(name, {})
+        # Kubelets write their status every few minutes, and conditions in between; the amounts hardly ever change.
         if raw == quantities_before:
             return
         try:

@@ -64,6 +64,8 @@ def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
 def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
     """Return marks of which every selected pod has one, probably the rarest of the selector."""
     if selector.match_labels:
+        # Any one of the labels will do, as all of them must match; the first by name, so that each version is found
+        # under the same mark.
         key = min(selector.match_labels)
         return [("label", key, selector.match_labels[key])]
     with_few_values = [

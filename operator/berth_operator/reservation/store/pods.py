@@ -51,6 +51,7 @@ class PodIndex:
         return self._pods.get(key)
 
     def put(self, pod: Pod) -> None:
+        # First out of the groups of its known version: node and Reservation may have changed.
         self.remove(self._key(pod))
         self._pods[self._key(pod)] = pod
         for groups, group_key in self._groups_of(pod):
@@ -189,6 +190,8 @@ class PodStore:
 
     def remove_owner(self, pod: Pod, *, for_good: bool) -> tuple[Key, ...]:
         """Remove a pod that is gone `for_good`, or that lost its label and may get it back."""
+        # A list that began before the removal still has the pod. Its label may come back with a higher version; the pod
+        # itself never does.
         self._tombstones.add(pod.metadata.uid, math.inf if for_good else version_of(pod.metadata))
         known_pod = self.owners.get(pod.metadata.uid)
         if known_pod is not None and self._tombstones.covers(known_pod.metadata):

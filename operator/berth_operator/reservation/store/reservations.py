@@ -142,11 +142,13 @@ class ReservationStore:
             index.put(reservation, known)
         self.on_version(reservation)
         self.live.put(reservation)
+        # A pod may have come before there was a place for it, without a gate; now it could be given one.
         if _count_held(reservation) > _count_held(known):
             self.waiting.search_again(uid)
         return known is None or known.is_live != reservation.is_live
 
     def remove(self, uid: str) -> tuple[Key, ...]:
+        # A list that began before the deletion may arrive after it, and must not bring the Reservation back.
         self._tombstones.add(uid)
         known_reservation = self._by_uid.pop(uid, None)
         if known_reservation is not None:
