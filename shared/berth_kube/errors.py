@@ -13,7 +13,7 @@ KubeError
     ├── UnauthorizedError        401
     ├── ForbiddenError           403
     ├── NotFoundError            404
-    ├── ConflictError            409, also a precondition that does not hold
+    ├── ConflictError            409, also a precondition that does not hold; 422 for the uid in a patch
     ├── AlreadyExistsError       409 of a create
     ├── GoneError                410, a resourceVersion or a continue token that is too old
     ├── InvalidObjectError       422
@@ -39,6 +39,7 @@ from berth_core.decoding import Decoder
 _LONGEST_PLAIN_MESSAGE: Final = 500
 _BUDGET_CAUSE: Final = "DisruptionBudget"
 """`DisruptionBudgetCause` of policy/v1, as pkg/registry/core/pod/storage/eviction.go answers."""
+_UID_FIELD: Final = "metadata.uid"
 _WEBHOOK_DENIAL: Final = 'admission webhook "'
 """The prefix of the API server's message for a webhook's denial."""
 
@@ -211,10 +212,17 @@ class Status(msgspec.Struct, frozen=True):
     message: str = ""
     details: StatusDetails | None = None
 
+    @property
+    def causes(self) -> tuple[StatusCause, ...]:
+        return self.details.causes if self.details else ()
+
     def blames_budget(self) -> bool:
         """Return whether a disruption budget is the cause."""
-        causes = self.details.causes if self.details else ()
-        return any(cause.reason == _BUDGET_CAUSE for cause in causes)
+        return any(cause.reason == _BUDGET_CAUSE for cause in self.causes)
+
+    def blames_uid(self) -> bool:
+        """Return whether the uid in a patch is another object's."""
+        return any(cause.field == _UID_FIELD for cause in self.causes)
 
 
 _STATUS_DECODER: Final = Decoder(Status)
@@ -265,6 +273,10 @@ def _error_class(call: Call, status: Status, status_code: int) -> type[KubeError
     # 409 stands for both: only the reason tells a taken name from a changed resourceVersion.
     if status_code == HTTPStatus.CONFLICT and status.reason == "AlreadyExists":
         return AlreadyExistsError
+    # A uid in a patch is no precondition of the API: it is validated as an immutable field, and refused as invalid
+    # (`ValidateObjectMetaAccessorUpdate` in apimachinery's pkg/api/validation).
+    if status_code == HTTPStatus.UNPROCESSABLE_ENTITY and status.blames_uid():
+        return ConflictError
     # Among them 500 from webhooks that fail and 504 from an etcd that is slow: the call may have been carried out.
     if status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return ServerError

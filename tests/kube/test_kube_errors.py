@@ -31,6 +31,8 @@ def status(code: int, reason: str, message: str, **details: object) -> bytes:
     return json.dumps(body).encode()
 
 
+ANOTHER_UID = {"causes": [{"reason": "FieldValueInvalid", "message": "immutable", "field": "metadata.uid"}]}
+ANOTHER_OWNER = {"causes": [{"reason": "FieldValueInvalid", "message": "immutable", "field": "spec.owners"}]}
 BUDGET = {"causes": [{"reason": "DisruptionBudget", "message": "The disruption budget web needs 3 healthy pods"}]}
 
 
@@ -78,6 +80,22 @@ CASES = {
     ),
     "an object that is refused": Case(
         422, status(422, "Invalid", "spec.x: bad"), InvalidObjectError, want_retryable=False, want_message="spec.x: bad"
+    ),
+    "a patch with the uid of an object that had the name before": Case(
+        422,
+        status(422, "Invalid", "metadata.uid: field is immutable", **ANOTHER_UID),
+        ConflictError,
+        want_retryable=False,
+        want_message="metadata.uid: field is immutable",
+        verb="patch",
+    ),
+    "a patch with another field that may not change": Case(
+        422,
+        status(422, "Invalid", "spec.owners: field is immutable", **ANOTHER_OWNER),
+        InvalidObjectError,
+        want_retryable=False,
+        want_message="spec.owners: field is immutable",
+        verb="patch",
     ),
     "a body that the server cannot take": Case(
         415, status(415, "UnsupportedMediaType", "no"), RefusedError, want_retryable=False, want_message="no"

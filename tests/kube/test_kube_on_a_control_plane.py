@@ -128,6 +128,24 @@ def test_only_the_object_that_was_meant_is_deleted(admin: KubeClient, namespace:
         admin.delete(CONFIG_MAPS, "one", namespace=namespace, uid=uid)
 
 
+def test_only_the_object_that_was_meant_is_patched(admin: KubeClient, namespace: str) -> None:
+    uid = admin.create(CONFIG_MAPS, config_map(namespace, "one", a="1"))["metadata"]["uid"]
+    create_running_pod(admin, namespace, "web-0")
+    with pytest.raises(ConflictError, match=r"metadata\.uid"):
+        admin.merge_patch(CONFIG_MAPS, "one", {"metadata": {"uid": "another"}, "data": {"a": "2"}}, namespace=namespace)
+    labels = {"metadata": {"uid": "another", "labels": {"app": "other"}}}
+    with pytest.raises(ConflictError, match=r"metadata\.uid"):
+        admin.merge_patch(PODS, "web-0", labels, namespace=namespace)
+    reason = {"metadata": {"uid": "another"}, "status": {"reason": "Other"}}
+    with pytest.raises(ConflictError, match=r"metadata\.uid"):
+        admin.merge_patch(PODS, "web-0", reason, namespace=namespace, subresource="status")
+    assert admin.get(CONFIG_MAPS, "one", namespace=namespace)["data"] == {"a": "1"}
+    pod = admin.get(PODS, "web-0", namespace=namespace, type=Pod)
+    assert (pod.metadata.labels, pod.status.reason) == ({"app": "web"}, "")
+    admin.merge_patch(CONFIG_MAPS, "one", {"metadata": {"uid": uid}, "data": {"a": "3"}}, namespace=namespace)
+    assert admin.get(CONFIG_MAPS, "one", namespace=namespace)["data"] == {"a": "3"}
+
+
 # --- evictions ------------------------------------------------------------------------------------------------------
 
 
