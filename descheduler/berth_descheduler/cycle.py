@@ -1,7 +1,4 @@
-"""Runs one cycle in numbered steps, from the Lease to the taints.
-
-`Cycle.run` returns what the cycle did.
-"""
+"""One cycle of the descheduler in numbered steps, from the Lease to the taints."""
 
 import dataclasses
 import threading
@@ -147,9 +144,9 @@ class Cycle:
         self._lease = lease or run_lease(context.client, context.clock, settings)
 
     def run(self, request: MigrationPlan | None = None) -> Outcome:
-        """Run the cycle and return what it did.
+        """Run the cycle and return what it did; raises `BerthError` where the cluster does not let it go on.
 
-        Its plan fills the request, if there is one. Raises `BerthError` where the cluster does not let it go on.
+        Its plan fills the `request`, if there is one.
         """
         if self._settings.dry_run:
             return self._ended(self._plan_only())
@@ -159,9 +156,9 @@ class Cycle:
         return self._ended(outcome)
 
     def resume(self, plan: MigrationPlan, blocked_reason: str = "") -> Outcome:
-        """Execute a plan that was approved or that another run began.
+        """Execute a plan that was approved or that another run began; raises as `run` does.
 
-        Raises as `run` does. `blocked_reason` says why none of its moves may begin, if so.
+        `blocked_reason` says why none of its moves may begin, if so.
         """
         self._blocked_reason = blocked_reason
         return self._ended(self._run_alone(lambda: self._resume(plan), watches=True))
@@ -221,7 +218,7 @@ class Cycle:
     def _make_plan(self, request: MigrationPlan | None, rest_of: str = "") -> tuple[Outcome, MigrationPlan | None]:
         """Make a plan and execute it if it may begin by itself; return it as well, if it was published.
 
-        `rest_of` is the plan whose rest it has.
+        `rest_of` names the plan whose remaining moves it makes.
         """
         proposed_plan, not_begun = self._find_plan_to_begin()  # 3 snapshot, 4 score, 5 plan
         forecast = _forecast(proposed_plan)
@@ -287,13 +284,15 @@ class Cycle:
             outcome, replanned=tuple(replanned_outcomes), seconds=seconds, phases=dict(self._phases)
         )
 
-    def _narrow(self, plan: MigrationPlan, done: PlanOutcome) -> bool:
+    def _narrow(self, plan: MigrationPlan, outcome: PlanOutcome) -> bool:
         """Leave a further plan what this one has left of the run's limits; return whether that is anything."""
         settings, planner, now = self._settings, self._planner, self._context.clock.now()
-        pairs = zip(plan.spec.moves, done.statuses, strict=True)
+        pairs = zip(plan.spec.moves, outcome.statuses, strict=True)
         begun_moves = (*planner.run.begun, *(move for move, status in pairs if status.state is not MoveState.SKIPPED))
-        self._moved |= {(status.namespace, status.replacement): now for status in done.statuses if status.replacement}
-        began = planner.run.began or now - timedelta(seconds=done.seconds + 1)
+        self._moved |= {
+            (status.namespace, status.replacement): now for status in outcome.statuses if status.replacement
+        }
+        began = planner.run.began or now - timedelta(seconds=outcome.seconds + 1)
         moves_left = None if self._max_moves is None else self._max_moves - len(begun_moves)
         max_seconds = settings.execution.max_seconds
         seconds_left = None if max_seconds is None else max_seconds - (now - began).total_seconds()
@@ -306,7 +305,7 @@ class Cycle:
             settings,
             execution=dataclasses.replace(settings.execution, max_seconds=seconds_left),
             max_replans=settings.max_replans - 1,
-            min_freed_nodes=max(0, settings.min_freed_nodes - len(done.freed_nodes) - len(done.freeing_nodes)),
+            min_freed_nodes=max(0, settings.min_freed_nodes - len(outcome.freed_nodes) - len(outcome.freeing_nodes)),
             plan_name="",
             trigger=REPLAN_TRIGGER,
         )
@@ -314,8 +313,6 @@ class Cycle:
 
     def _plan_only(self) -> Outcome:
         return self._outcome(Verdict.DRY_RUN, forecast=_forecast(self._find_plan(self._read_snapshot_timed())))
-
-    # --- the steps --------------------------------------------------------------------------------------------------
 
     def _clear_leftovers(self) -> tuple[MigrationPlan, ...]:
         leftovers = recover_plans(self._client, self._context.clock, self._settings.adoption_seconds)
@@ -347,12 +344,12 @@ class Cycle:
         run = dataclasses.replace(self._planner.run, moved=moved, failed=failed, of_others=of_others)
         self._planner = dataclasses.replace(self._planner, run=run)
 
-    def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
+    def _adopt(self, leftovers: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
         """Resume the plans of interrupted runs under their own policies' settings.
 
-        Skips a plan that was deleted meanwhile; one that cannot be resumed is Failed, and the others go on.
+        A plan that was deleted meanwhile is skipped; one that cannot be resumed fails, and the others go on.
         """
-        for leftover_plan in left:
+        for leftover_plan in leftovers:
             try:
                 if (chosen_settings := self._settings_of_plan(leftover_plan)) is not None:
                     yield self._resume_with_one_retry(leftover_plan, chosen_settings)
@@ -365,10 +362,7 @@ class Cycle:
                 abort_plan(self._client, leftover_plan, self._context.clock, text, PlanPhase.FAILED)
 
     def _resume_with_one_retry(self, published: MigrationPlan, chosen: PlanSettings) -> PlanOutcome:
-        """Resume a plan and retry it once after an error.
-
-        What it leaves is planned by the next run of its own policy.
-        """
+        """Resume a plan, and retry once after an error; the next run of its own policy plans what it leaves."""
         chosen = dataclasses.replace(chosen, settings=dataclasses.replace(chosen.settings, max_replans=0))
         try:
             return self._execute(published, adopted=True, chosen=chosen)
@@ -386,9 +380,9 @@ class Cycle:
         return PlanSettings(self._settings, planner)
 
     def _find_plan_to_begin(self) -> tuple[Plan, NotBegun | None]:
-        """Plan until no pending pod needs the room of the moves.
+        """Plan until no pending pod needs the room of the moves, or time is up.
 
-        Gives up when time is up. Returns the plan with the reason not to begin it, if there is one.
+        Returns the plan with the reason not to begin it, if there is one.
         """
         clock, execution = self._context.clock, self._settings.execution
         begun_at, pause = clock.monotonic(), FIRST_PAUSE_SECONDS
@@ -399,9 +393,9 @@ class Cycle:
             for capability in EVERY_CAPABILITY:
                 capability.announce(self._client, clock, proposed_plan, snapshot)
             not_worth_it = too_little_gain_reason(proposed_plan, history, self._settings, clock.now())
-            asked = on_demand(proposed_plan.objective)
+            request = on_demand(proposed_plan.objective)
             mode = self._settings.mode
-            reason_pods_stay = None if asked is None else asked.why_not_begun(proposed_plan, snapshot, mode)
+            reason_pods_stay = None if request is None else request.why_not_begun(proposed_plan, snapshot, mode)
             if not_worth_it is not None or not self._settings.begins_by_itself:
                 return proposed_plan, not_worth_it or reason_pods_stay
             waited = clock.monotonic() - begun_at
@@ -440,21 +434,21 @@ class Cycle:
         surges = self._settings.moves is MoveMethod.SURGE
         why_not = partial(find_unsurgeable, self._client)
 
-        def make(given: PlanInput, deadline: Deadline) -> Plan:
-            limited_settings = limit_moves(given.settings)
+        def make(plan_input: PlanInput, deadline: Deadline) -> Plan:
+            limited_settings = limit_moves(plan_input.settings)
 
-            def on(cluster: Snapshot, until: Deadline) -> Plan:
+            def plan_on(cluster: Snapshot, until: Deadline) -> Plan:
                 return plan(cluster, limited_settings, until)
 
-            cluster = given.snapshot
-            return plan_surges(cluster, on, why_not, deadline) if surges else on(cluster, deadline)
+            cluster = plan_input.snapshot
+            return plan_surges(cluster, plan_on, why_not, deadline) if surges else plan_on(cluster, deadline)
 
-        plan_input = PlanInput(snapshot, self._planner.within(self._max_moves))
+        input_of_run = PlanInput(snapshot, self._planner.within(self._max_moves))
         with self._timed(Phase.PLAN):
             deadline = self._deadline()
             proposed_plan = make(PlanInput(snapshot, self._planner), deadline)
             restrictions = find_restrictions(
-                plan_input, proposed_plan, lambda plan_input_again: make(plan_input_again, deadline), deadline
+                input_of_run, proposed_plan, lambda plan_input: make(plan_input, deadline), deadline
             )
             proposed_plan = dataclasses.replace(proposed_plan, restrictions=restrictions)
             if surges and self._settings.dry_run:
@@ -482,10 +476,7 @@ class Cycle:
         return published_plan
 
     def _await_approval(self, published: MigrationPlan) -> Verdict | None:
-        """Wait until the plan may begin and return why it may not.
-
-        Does not wait for a policy's plan.
-        """
+        """Return why a plan may not begin; waits for approval only where the plan belongs to no policy."""
         if published.spec.aborted:
             return self._abort(published, Verdict.ABORTED, "aborted: an abort was requested before it began")
         match self._settings.mode:
@@ -520,15 +511,12 @@ class Cycle:
         return verdict
 
     def _execute(self, published: MigrationPlan, *, adopted: bool, chosen: PlanSettings | None = None) -> PlanOutcome:
-        """Execute a plan by its own settings or by this run's.
-
-        Pods in cool-down stay.
-        """
+        """Execute a plan by its own settings or by this run's, without moving pods in cool-down."""
         chosen = chosen or PlanSettings(self._settings, self._planner, self._blocked_reason)
         planner = chosen.planner.with_rule(PodCoolDown(self._read_history(chosen.settings)[1]))
         read_snapshot = partial(self._read_snapshot, planner)
         trial = ReplacementTrial(
-            self._client, self._context.clock, chosen.settings.namespace, partial(self._say_untried, published)
+            self._client, self._context.clock, chosen.settings.namespace, partial(self._record_untried, published)
         )
         context = PlanContext(
             client=self._client,
@@ -553,14 +541,12 @@ class Cycle:
         with closing(trial):
             return execute_plan(context, published, adopted=adopted)
 
-    def _say_untried(self, plan: MigrationPlan, reason: str) -> None:
+    def _record_untried(self, plan: MigrationPlan, reason: str) -> None:
         """Record once that the replacements of a plan's pods are not tried by dry run, and why."""
         _LOG.info(telemetry.TRIALS_LEFT_OUT, **{telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_REASON: reason})
         self._context.observer.replacements_untried(reason)
         message = f"{telemetry.TRIALS_LEFT_OUT}: {reason}"
         announce(self._client, self._context.clock, plan, telemetry.EventReason.REPLACEMENTS_NOT_TRIED, message)
-
-    # --- bookkeeping ------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _timed(self, phase: Phase) -> Iterator[None]:
@@ -604,10 +590,7 @@ class Cycle:
 
 
 def limit_moves(planner: PlannerSettings) -> PlannerSettings:
-    """Return settings that limit a plan to what one object holds.
-
-    The next run does the rest.
-    """
+    """Return settings whose plan fits into one object; the next run moves the rest."""
     max_moves = MOST_MOVES if planner.limits.max_moves is None else min(planner.limits.max_moves, MOST_MOVES)
     return planner.within(max_moves)
 

@@ -87,10 +87,7 @@ class CapacityMetrics:
         self._shapes: set[tuple[str, str]] = set()
 
     def show(self, report: CapacityReport, seconds: float) -> None:
-        """Show a measurement and its duration.
-
-        Drops shapes that are no longer measured.
-        """
+        """Show a measurement and its duration, and drop shapes that are no longer measured."""
         self._nodes.set(report.nodes)
         self._empty.set(report.empty_nodes)
         for resource in report.resources:
@@ -233,10 +230,7 @@ class CapacitySettings:
 
 
 class CapacityMeter:
-    """Measures capacity at once and then at an interval.
-
-    Logs errors and tries again.
-    """
+    """Measures capacity at once and then at an interval; logs errors and tries again."""
 
     def __init__(
         self,
@@ -327,10 +321,7 @@ class PolicyMetrics(CycleMetrics):
         self._runs.labels(policy=policy, verdict=verdict).inc()
 
     def lead(self, *, leading: bool) -> None:
-        """Show whether this replica serves the policies.
-
-        Only the leader shows their metrics.
-        """
+        """Show whether this replica serves the policies; only the leader shows their metrics."""
         self._leader.set(int(leading))
         if not leading:
             self.show({}, invalid=0)

@@ -35,10 +35,7 @@ _UNWANTED: Final = frozenset({MoveState.FAILED, MoveState.ELSEWHERE})
 
 
 def conclude_rooms(rooms: Sequence[RoomStatus], statuses: Sequence[MoveStatus]) -> PlanPhase:
-    """Return the final phase of a plan by its rooms.
-
-    A room that is no longer needed is no failure.
-    """
+    """Return the final phase of a plan by its rooms; a room that is no longer needed is no failure."""
     has_failed_room = any(room.state is RoomState.FAILED for room in rooms)
     if not has_failed_room and not any(status.state in _UNWANTED for status in statuses):
         return PlanPhase.SUCCEEDED
@@ -49,7 +46,7 @@ def conclude_rooms(rooms: Sequence[RoomStatus], statuses: Sequence[MoveStatus]) 
 def describe_rooms(rooms: Sequence[RoomStatus]) -> str:
     """Return who has the rooms; "" without rooms.
 
-    If they are few, each has one sentence.
+    Few rooms have one sentence each.
     """
     if not rooms:
         return ""
@@ -83,10 +80,7 @@ def _why(room: RoomStatus) -> str:
 
 
 def _count_others(rooms: Sequence[RoomStatus]) -> Iterator[str]:
-    """Yield how many rooms are in each other state, with reasons.
-
-    The most frequent reason comes first.
-    """
+    """Yield how many rooms are in each other state, with the reasons, the most frequent first."""
     for state in (RoomState.HELD, RoomState.WAITING, RoomState.PENDING, RoomState.RELEASED, RoomState.FAILED):
         in_state = [room for room in rooms if room.state is state]
         reasons = Counter(room.reason for room in in_state if room.reason)
@@ -473,10 +467,7 @@ class Outcome:
         return self.why or self.verdict.sentence
 
     def _room_sentence(self, plan: PlanOutcome) -> str:
-        """Return what has room now, as far as the moves show.
-
-        Leaves kept rooms to the plan's sentence.
-        """
+        """Return what has room now, as far as the moves show; the plan's sentence is about kept rooms."""
         if not self.forecast.room or plan.rooms:
             return ""
         rooms = ", ".join(
@@ -505,10 +496,7 @@ def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *
 
 
 class CycleObserver(Protocol):
-    """Receives the progress of a cycle.
-
-    The cycle calls it in its own thread; it must not raise.
-    """
+    """Receives the progress of a cycle, in the cycle's own thread; it must not raise."""
 
     def phase_begun(self, phase: Phase) -> None:
         """A phase begins."""
@@ -520,10 +508,7 @@ class CycleObserver(Protocol):
         """The planner found a plan."""
 
     def plan_published(self, name: str, *, approved: bool) -> None:
-        """The plan is in the cluster.
-
-        Unless approved, it waits for a person.
-        """
+        """The plan is in the cluster; unless approved, it waits for a person."""
 
     def plan_begun(self, name: str, moves: int, uid: str) -> None:
         """The execution of the plan begins."""
@@ -535,10 +520,7 @@ class CycleObserver(Protocol):
         """Nodes are free by now that an earlier plan emptied."""
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
-        """The current statuses of all moves; `wave` is under way.
-
-        Called at every step, changed or not.
-        """
+        """The current statuses of all moves while `wave` is under way; called at every step, changed or not."""
 
     def cut_off(self, why: str) -> None:
         """The cycle was cut off; the command tries to go on with its plan."""
@@ -548,10 +530,7 @@ class CycleObserver(Protocol):
 
 
 class SilentObserver:
-    """An observer that does nothing.
-
-    The base of observers that need a few methods only.
-    """
+    """An observer that does nothing: the base of those that need a few methods only."""
 
     def phase_begun(self, phase: Phase) -> None:
         """Ignore it."""

@@ -78,18 +78,18 @@ class DeschedulerService:
         """Return ready: there is nothing to wait for."""
         return {"ready": True, "running": self.busy}
 
-    def run(self, how: ServiceSettings) -> bool:
+    def run(self, settings: ServiceSettings) -> bool:
         """Serve as the settings say; return whether all went as planned."""
-        if how.interval is None:
+        if settings.interval is None:
             return self.run_once().clean
-        self.run_at(how.interval)
+        self.run_at(settings.interval)
         return True
 
     def run_once(self) -> Outcome:
         """Run one cycle; raises `BerthError`."""
         planner = self._planner.at(self._clock.now())
         defaults, registry = RunDefaults(self._settings, planner), installed_plugins()
-        around = CycleContext(
+        context = CycleContext(
             self._client,
             self._clock,
             join_observers(self.metrics, self._watchers),
@@ -99,7 +99,7 @@ class DeschedulerService:
         )
         self.busy = True
         try:
-            return Cycle(around, self._settings, planner).run()
+            return Cycle(context, self._settings, planner).run()
         except BerthError:
             self.metrics.cycle_failed()
             raise
@@ -107,9 +107,9 @@ class DeschedulerService:
             self.busy = False
 
     def run_at(self, interval: timedelta) -> None:
-        """Run cycles at an interval until asked to stop.
+        """Run cycles until asked to stop; the interval is between their starts.
 
-        The interval is between their starts. A cycle that fails does not end the loop.
+        A cycle that fails does not end the loop.
         """
         with clean_up_after_operator(self._client, self._clock, self._settings):
             while not self._stop.is_set():
@@ -124,21 +124,21 @@ class DeschedulerService:
 class PolicyService:
     """Serves the cluster's policies until it is asked to stop."""
 
-    def __init__(self, office: ServiceContext, stop: threading.Event) -> None:
-        self.picture = office.picture
+    def __init__(self, context: ServiceContext, stop: threading.Event) -> None:
+        self.picture = context.picture
         self.registry = CollectorRegistry()
-        self.metrics = PolicyMetrics(self.registry, office.clock)
-        self._office = office
-        self._server = LeaderElector(office, self.metrics, stop)
+        self.metrics = PolicyMetrics(self.registry, context.clock)
+        self._context = context
+        self._elector = LeaderElector(context, self.metrics, stop)
 
     def readiness(self) -> dict[str, object]:
         """Return whether this replica does its part."""
-        return self._server.readiness()
+        return self._elector.readiness()
 
-    def run(self, _how: ServiceSettings) -> bool:
+    def run(self, _settings: ServiceSettings) -> bool:
         """Serve the policies; each reports its own errors."""
-        warm_up(self._office)
-        self._server.serve()
+        warm_up(self._context)
+        self._elector.serve()
         return True
 
 
@@ -229,7 +229,7 @@ def _await_rights(client: KubeClient, namespace: str) -> None:
 
 def _serve(
     service: PolicyService | DeschedulerService,
-    how: ServiceSettings,
+    service_settings: ServiceSettings,
     settings: CycleSettings,
     await_readiness: Callable[[], None],
 ) -> int:
@@ -237,13 +237,15 @@ def _serve(
         state = service.readiness()
         return Answer.from_state(state, good=bool(state["ready"]))
 
-    with HealthServer(how.health_host, how.health_port, service.registry, readyz=answer_readyz) as server:
+    with HealthServer(
+        service_settings.health_host, service_settings.health_port, service.registry, readyz=answer_readyz
+    ) as server:
         _LOG.info(
             telemetry.STARTED,
             **{telemetry.KEY_IDENTITY: settings.identity, telemetry.KEY_ADDRESS: server.address},
         )
         await_readiness()
-        code = 0 if service.run(how) else _FAILED
+        code = 0 if service.run(service_settings) else _FAILED
         _LOG.info(telemetry.STOPPED)
     return code
 
@@ -270,10 +272,7 @@ def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
 
 
 def main() -> None:
-    """Run the service and end the process with its exit code.
-
-    The code is that of an error, or 1 where a cycle failed.
-    """
+    """Run the service and end the process with its exit code: that of an error, or 1 where a cycle failed."""
     try:
         code = serve.main(standalone_mode=False)
     except click.Abort:

@@ -38,10 +38,7 @@ MOST_IN_A_WAVE: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class MoveTimeouts:
-    """How long each step of a move may take, in seconds.
-
-    A move that takes longer fails.
-    """
+    """How long each step of a move may take, in seconds; a move that takes longer fails."""
 
     reserve_seconds: float = 60.0
     """From creating the Reservation until its place is held and its hand-over proven."""
@@ -148,10 +145,7 @@ class ExecutionSettings:
 
     @property
     def ttl(self) -> timedelta:
-        """Return the TTL of a Reservation.
-
-        It is never shorter than all that its move may wait for.
-        """
+        """Return the TTL of a Reservation, never shorter than all that its move may wait for."""
         waits = self.timeouts
         # A move may also wait for the other moves of its source, which wait no longer than it does itself.
         seconds_to_leave = max(waits.land_seconds, waits.end_seconds)

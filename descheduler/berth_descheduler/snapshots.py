@@ -511,10 +511,7 @@ def _read_bounded(name: str, source: BinaryIO | gzip.GzipFile, likely_bytes: int
 
 
 def _list(source: ListSource, resource: Resource, item_type: type[T], namespace: str | None = None) -> tuple[T, ...]:
-    """Return all objects of a kind.
-
-    Returns none of an optional kind that the cluster does not have.
-    """
+    """Return all objects of a kind, none of an optional kind that the cluster does not have."""
     if resource in _NOT_EVERYWHERE:
         return _list_first_served(source, (resource,), item_type, namespace)[1]
     return source.list(resource, type=item_type, namespace=namespace).items
@@ -523,10 +520,7 @@ def _list(source: ListSource, resource: Resource, item_type: type[T], namespace:
 def _list_first_served(
     source: ListSource, versions: Iterable[Resource], item_type: type[T], namespace: str | None = None
 ) -> tuple[Resource | None, tuple[T, ...]]:
-    """Return the first version of a kind served, with all objects.
-
-    Returns None and nothing if the cluster serves no version.
-    """
+    """Return the first version of a kind that is served, with all objects; None and nothing if there is none."""
     for resource in versions:
         try:
             objects = source.list(resource, type=item_type, namespace=namespace).items
@@ -639,10 +633,7 @@ class _FollowedKind(Generic[Followed]):
 
 
 class WatchedCluster:
-    """Nodes, pods and plans, kept up to date by watches.
-
-    Use it as a context manager.
-    """
+    """Nodes, pods and plans, kept up to date by watches; a context manager."""
 
     def __init__(self, client: KubeClient) -> None:
         self._nodes = _FollowedKind(client, NODES, Node)
@@ -669,10 +660,7 @@ class WatchedCluster:
         self.check()
 
     def check(self) -> None:
-        """Raise what ended one of the watches.
-
-        A cluster without Berth's kinds has no plans.
-        """
+        """Raise what ended one of the watches; a cluster without Berth's kinds has no plans."""
         for kind in (self._nodes, self._pods, self._plans):
             if kind.error is not None and not (kind is self._plans and isinstance(kind.error, NotFoundError)):
                 raise kind.error

@@ -95,7 +95,7 @@ class RequestGuard:
                 context = RequestContext(ticket, deadline, authorization=authorization)
                 scope["state"]["context"] = context
                 context.subject = await self._authority.identify(authorization)
-                ticket.name(caller_of(context.subject.user))
+                ticket.count_for(caller_of(context.subject.user))
                 right = needed_right(scope["method"], scope["path"])
                 if right is not None:
                     await self._authority.require(context.subject, right)

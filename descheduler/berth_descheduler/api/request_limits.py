@@ -40,7 +40,7 @@ class _ConcurrencyLimit:
             raise overloaded(f"{self._max_open} {self._subject} are open, which is the most", self._retry_seconds)
         self.open += 1
 
-    def name(self, caller: str) -> None:
+    def enter_for(self, caller: str) -> None:
         """Count one for a caller; raises `ProblemError` at the limit."""
         if self._taken[caller] >= self._per_caller:
             text = f"{caller} has {self._per_caller} {self._subject} open, which is the most for one caller"
@@ -51,7 +51,7 @@ class _ConcurrencyLimit:
         """Count one less."""
         self.open -= 1
 
-    def forget(self, caller: str) -> None:
+    def leave_for(self, caller: str) -> None:
         """Count one less for a caller."""
         self._taken[caller] -= 1
         if not self._taken[caller]:
@@ -180,10 +180,10 @@ class Ticket:
         self._caller: str | None = None
         self._has_place = False
 
-    def name(self, caller: str) -> None:
+    def count_for(self, caller: str) -> None:
         """Count the request for its caller; raises `ProblemError` at a limit."""
         self._bucket.take(caller)
-        self._counted.name(caller)
+        self._counted.enter_for(caller)
         self._caller = caller
 
     def take_place(self) -> None:
@@ -197,7 +197,7 @@ class Ticket:
         streams.enter()
         try:
             if caller is not None:
-                streams.name(caller)
+                streams.enter_for(caller)
         except BaseException:
             streams.leave()
             raise
@@ -208,5 +208,5 @@ class Ticket:
         if self._has_place:
             self._counted.leave()
         if self._caller is not None:
-            self._counted.forget(self._caller)
+            self._counted.leave_for(self._caller)
         self._has_place, self._caller = False, None

@@ -59,10 +59,7 @@ def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: st
 
 
 def _require_berth(client: KubeClient) -> None:
-    """Raise `InputError` where the cluster does not know Reservations.
-
-    There would be nothing to look for.
-    """
+    """Raise `InputError` where the cluster does not know Reservations: there would be nothing to look for."""
     try:
         client.list(RESERVATIONS)
     except NotFoundError as error:

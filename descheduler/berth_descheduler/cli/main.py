@@ -161,10 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    Errors become one line on standard error.
-    """
+    """Run the command line and return its exit code; errors become one line on standard error."""
     argument_list = None if arguments is None else list(arguments)
     try:
         exit_code = berth.main(args=argument_list, prog_name=_program_name(), standalone_mode=False)
@@ -183,10 +180,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _program_name() -> str | None:
-    """Return the name of the program if called by another.
-
-    None: click knows it.
-    """
+    """Return the name of the program if another one calls it; None leaves that to click."""
     return "kubectl berth" if Path(sys.argv[0]).name.startswith(_KUBECTL_PLUGIN) else None
 
 

@@ -434,10 +434,7 @@ def top_command(
 
 
 def show_live(client: KubeClient, console: Console, seconds: float, stop: threading.Event, selector: str = "") -> None:
-    """Draw the cluster again and again until asked to stop.
-
-    Raises what keeps it from being read.
-    """
+    """Draw the cluster again and again until asked to stop; raises what keeps it from being read."""
     clock, scroll = SystemClock(), Scroll()
     with WatchedCluster(client) as cluster, _Keys(stop) as keys:
         with console.status("reading the cluster"):

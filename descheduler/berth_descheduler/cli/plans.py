@@ -119,17 +119,11 @@ class PlanWaiter:
     timeout_seconds: float
 
     def wait_until_over(self, name: str) -> MigrationPlan:
-        """Return a plan that is over.
-
-        Raises `WaitTimeoutError` if it is not in time, or deleted.
-        """
+        """Return a plan that is over; raises `WaitTimeoutError` if it is not in time, or deleted."""
         return self.wait(name, lambda plan: plan.phase.terminal)
 
     def wait(self, name: str, reached: Callable[[MigrationPlan], bool]) -> MigrationPlan:
-        """Return a plan as soon as a condition holds.
-
-        Raises as `wait_until_over` does.
-        """
+        """Return a plan as soon as a condition holds; raises as `wait_until_over` does."""
         deadline = self.clock.monotonic() + self.timeout_seconds
         with _PlanProgress(self.console) as progress:
             while True:
@@ -156,10 +150,7 @@ def _too_late(plan: MigrationPlan, seconds: float) -> str:
 
 @dataclass(slots=True)
 class _PlanProgress:
-    """A bar of moves that are over on a terminal.
-
-    Elsewhere a line where the phase or the number of these moves changes.
-    """
+    """A bar of finished moves on a terminal; elsewhere a line where their number or the phase changes."""
 
     console: Console
     _bar: Progress = field(init=False)
@@ -354,10 +345,7 @@ def abort_command(
 
 @contextmanager
 def known(argument: str, name: str | None, listed_by: str) -> Iterator[None]:
-    """Turn "not found" in the block into an `InputError`.
-
-    The error is about the name or the cluster.
-    """
+    """Turn "not found" in the block into an `InputError` about the name or the cluster."""
     try:
         yield
     except NotFoundError as error:
@@ -372,10 +360,7 @@ def waiter(client: KubeClient, seconds: float, clock: Clock | None = None) -> Pl
 
 
 def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
-    """Show a plan after a request and return the exit code.
-
-    The code is 1 if the plan is over and not all landed.
-    """
+    """Show a plan after a request and return the exit code: 1 if the plan is over and not all landed."""
     if not output.for_people:
         _write(MIGRATION_PLANS, [plan], describe_stored_plan(plan), output)
     elif waited:
@@ -393,10 +378,7 @@ def _ask(
     said: str,
     wait_seconds: float | None,
 ) -> MigrationPlan:
-    """Make a request about a plan and return the plan.
-
-    Returns it after its end if there is time to wait.
-    """
+    """Make a request about a plan and return the plan, after its end if there is time to wait."""
     with known("PLAN", plan, "berth plans"):
         if wait_seconds is not None and ask is not abort and _is_for_service(_get(client, plan)):
             _refuse_without_service(client, "nothing was approved")

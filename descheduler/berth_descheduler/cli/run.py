@@ -154,10 +154,7 @@ def say_what_stays(outcome: Outcome, console: Console) -> None:
 
 
 def _look_again(client: KubeClient, planned: Plan | None, outcome: Outcome) -> Fragmentation | None:
-    """Return the fragmentation after a run.
-
-    None without moves or where the cluster cannot be read.
-    """
+    """Return the fragmentation after a run; None without moves or where the cluster cannot be read."""
     if planned is None or outcome.verdict is not Verdict.CARRIED_OUT:
         return None
     try:

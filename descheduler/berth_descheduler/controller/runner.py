@@ -166,10 +166,7 @@ class Runner:
             return None
 
     def _assign_plan(self, plan: MigrationPlan) -> AssignedRun | None:
-        """Return the run that resumes a plan.
-
-        It uses the policy's settings or the program's.
-        """
+        """Return the run that resumes a plan, by its policy's settings or the program's."""
         if not may_go_on(plan) and not may_begin(plan, self._context.clock.now()):
             return None
         parsed_policy = self._policy_of(plan)
@@ -248,10 +245,7 @@ class Runner:
     # --- the run ----------------------------------------------------------------------------------------------------
 
     def _perform(self, assignment: AssignedRun, stop: threading.Event) -> Outcome | None:
-        """Run and report the outcome.
-
-        Returns None where the run failed, which is reported as well, or where another run holds the Lease.
-        """
+        """Run and report the outcome; None where the run failed or where another run holds the Lease."""
         begun_at, settings = self._context.clock.now(), assignment.settings
         if not self._lease.acquire(0):  # a run by hand, or of a former leader; the Lease shows when it is over
             return None
@@ -299,10 +293,7 @@ class Runner:
         self._context.record_event(about, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean)
 
     def _record_failure(self, assignment: AssignedRun, begun: datetime, error: Exception, message: str) -> None:
-        """Back off and report the failure.
-
-        Fails a plan that would fail again in the same way.
-        """
+        """Back off and report the failure; a plan that would fail again in the same way is failed."""
         final = self._backoff.note(assignment.uid, error, self._context.clock.now())
         if final and assignment.plan is not None:
             plan = self._read_plan(assignment.plan)
@@ -312,10 +303,7 @@ class Runner:
         self._report_failure(assignment, begun, message)
 
     def _report_failure(self, assignment: AssignedRun, begun: datetime, message: str) -> None:
-        """Report on the policy that a run failed.
-
-        The next pass resumes a begun plan.
-        """
+        """Report on the policy that a run failed; the next pass resumes a plan that has begun."""
         self._metrics.run_ended(assignment.settings.policy, FAILED)
         if assignment.policy is not None:
             patch = build_failure_patch(message, begun=begun, scheduled=assignment.scheduled)
@@ -382,9 +370,9 @@ class Runner:
 
 
 def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:
-    """Return what a freed node should carry by its policy.
+    """Return the marks that a freed node should carry by its policy.
 
-    That is nothing where the policy is gone, and everything where no valid policy decides.
+    It carries none where the policy is gone, and all of them where no valid policy decides.
     """
     if mark.policy and known is None:
         return FreedNodes()

@@ -63,10 +63,7 @@ class PastMove:
 
 
 class ClusterView:
-    """The cluster at one moment, as plugins see it.
-
-    What is not looked at is not read.
-    """
+    """The cluster at one moment, as plugins see it; what no plugin looks at is not read."""
 
     def __init__(
         self,
@@ -147,10 +144,7 @@ class Candidate:
 
 @runtime_checkable
 class DeschedulePlugin(Protocol):
-    """Names single pods that should run elsewhere.
-
-    The planner finds where.
-    """
+    """Names single pods that should run elsewhere; the planner finds where."""
 
     def deschedule(self, view: ClusterView) -> Iterable[Candidate]:
         """Return the pods to move, those most in need first.
@@ -162,16 +156,10 @@ class DeschedulePlugin(Protocol):
 
 @runtime_checkable
 class BalancePlugin(Protocol[StrategyT_co]):
-    """Chooses moves for the cluster as a whole.
-
-    A profile has one at most.
-    """
+    """Chooses moves for the cluster as a whole; a profile has at most one."""
 
     def strategy(self, deadline: Deadline) -> StrategyT_co:
-        """Return the strategy that proposes the moves.
-
-        Raises `InputError` where it needs what is not installed.
-        """
+        """Return the strategy that proposes the moves; raises `InputError` if what it needs is not installed."""
         ...
 
     @property
@@ -188,19 +176,13 @@ class FilterPlugin(Protocol):
     """
 
     def filter(self, view: ClusterView) -> PodFilter:
-        """Return the filter that says why pods may not be moved.
-
-        It is made once per plan.
-        """
+        """Return the filter that says why pods may not be moved; it is made once per plan."""
         ...
 
 
 @runtime_checkable
 class PreEvictionFilterPlugin(Protocol):
-    """Keeps a pod right before its eviction.
-
-    Its place elsewhere is held already.
-    """
+    """Keeps a pod right before its eviction, when its place elsewhere is held already."""
 
     def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
         """Return the filter that says why pods may not be evicted.
@@ -223,10 +205,7 @@ class PluginType(Protocol):
     """What an entry point of the group `berth.plugins` names: a plugin's class."""
 
     def parse(self, args: Mapping[str, Any]) -> object:
-        """Return the plugin with a policy's `args`.
-
-        Raises `InputError` that names the argument, as `minPodAge`.
-        """
+        """Return the plugin with a policy's `args`; raises `InputError` that names the argument, as `minPodAge`."""
         ...
 
 
@@ -280,10 +259,7 @@ class PluginSet:
         return tuple(sorted({kind for enabled_plugin in self.enabled for kind in reads_of(enabled_plugin.plugin)}))
 
     def refusing(self, view: ClusterView) -> Refusing:
-        """Return what asks all filters about a pod.
-
-        Raises `InputError` where their arguments do not fit the cluster.
-        """
+        """Return what asks all filters about a pod; raises `InputError` if their arguments do not fit the cluster."""
         return _all_of(
             [
                 (enabled_plugin.name, _made(enabled_plugin.name, enabled_plugin.plugin.filter, view))
@@ -323,10 +299,7 @@ def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView
 
 def _all_of(filters: list[tuple[str, PodFilter]]) -> Refusing:
     def refusals(pod: Pod) -> tuple[Refusal, ...]:
-        """Return what the filters say, in their order.
-
-        That is mostly nothing, of very many pods.
-        """
+        """Return what the filters say, in their order; for most pods that is nothing."""
         refusals_of_pod: tuple[Refusal, ...] = ()
         for plugin_name, ask in filters:
             try:

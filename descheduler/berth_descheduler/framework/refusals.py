@@ -30,10 +30,7 @@ class Refuser(Enum):
 
 
 class RefusalReason(StrEnum):
-    """Why a pod stays, or why a node is not emptied.
-
-    Some say why a node does not take a pod.
-    """
+    """Why a pod stays, why a node is not emptied, or why a node does not take a pod."""
 
     refuser: Refuser
 
@@ -270,7 +267,7 @@ class RefusalReason(StrEnum):
 class Refusal:
     """A reason and a sentence for people.
 
-    Other fields have for programs what the sentence names, "" where there is none.
+    The other fields tell programs what the sentence names; they are "" where it names nothing.
     """
 
     reason: RefusalReason

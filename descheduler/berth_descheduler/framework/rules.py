@@ -79,7 +79,7 @@ class Rule:
     def on(self, view: ClusterView, run_began: datetime | None) -> "Rule":  # noqa: ARG002 - most rules ask for neither
         """Return the rule with what it needs to know of a cluster; asked once for each plan.
 
-        What was moved from `run_began` on was moved by the same run. None: there is no earlier plan of it.
+        What was moved from `run_began` on was moved by the same run; None where no earlier plan of it is known.
         """
         return self
 
@@ -102,7 +102,7 @@ class Rule:
     def node_weight(self, node: Node) -> int | None:  # noqa: ARG002 - overridden where it matters
         """Return what an hour of a node costs, in millionths of whatever currency the prices are in.
 
-        None where it is not known: the node then counts 0.
+        Where that is None, the cost is not known and the node counts 0.
         """
         return None
 

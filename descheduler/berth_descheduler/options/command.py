@@ -73,7 +73,7 @@ _THRESHOLD: Final = re.compile(r"(\w+Thresholds)\.([^\s,]+)")
 
 @contextmanager
 def naming_options(options: Mapping[str, Any]) -> Iterator[None]:
-    """Raise the input errors of the block, naming options, not fields.
+    """Raise the input errors of the block by the names of options, not of fields.
 
     `options` are those that were typed.
     """
@@ -96,10 +96,7 @@ def _by_option(error: InputError, options: Mapping[str, Any]) -> InputError:
 
 
 def _namespace_error(error: InputError, options: Mapping[str, Any]) -> InputError:
-    """Return the error by the option that names the namespace.
-
-    Both options at once are an error of the second.
-    """
+    """Return the error by the option that names the namespace; both options at once are an error of the second."""
     for option, parameter in _NAMESPACE_OPTIONS.items():
         if error.value in options.get(parameter, ()):
             return InputError(option, error.value, error.expected)
@@ -108,10 +105,7 @@ def _namespace_error(error: InputError, options: Mapping[str, Any]) -> InputErro
 
 
 def _split_threshold(field: str) -> tuple[str, str]:
-    """Return the field of a threshold and its resource.
-
-    Returns another field as it is, with "" for the resource.
-    """
+    """Return the field of a threshold and its resource; any other field is returned as it is, with ""."""
     match = _THRESHOLD.fullmatch(field)
     return (match[1], match[2]) if match else (field, "")
 
@@ -121,10 +115,7 @@ def _threshold_option(found: re.Match[str]) -> str:
 
 
 def _typed(given: object, resource: str, value: object) -> object:
-    """Return what was typed for a resource's threshold.
-
-    Returns the value itself where nothing was typed: then a default is wrong.
-    """
+    """Return what was typed for a resource's threshold; the value itself if a default is wrong."""
     if not resource or not isinstance(given, tuple):
         return value
     texts_for_resource = [text for text in given if text.startswith(f"{resource}=")]
@@ -148,26 +139,17 @@ _NONE: Final = "none"
 
 
 def duration_option(options: dict[str, Any], name: str) -> float:
-    """Return the seconds of an option that is above zero.
-
-    Raises `InputError` naming the option.
-    """
+    """Return the seconds of an option that is above zero; raises `InputError` naming the option."""
     return _read(options, name, "a duration above zero such as 90s or 1h30m", least=timedelta.resolution)
 
 
 def duration_option_or_none(options: dict[str, Any], name: str) -> float | None:
-    """Return the seconds of an option, None where it is `none`.
-
-    The seconds are above zero; raises as `duration_option`.
-    """
+    """Return the seconds of an option, None where it is `none`; raises as `duration_option`."""
     return None if options[name] == _NONE else duration_option(options, name)
 
 
 def duration_option_from_zero(options: dict[str, Any], name: str) -> float:
-    """Return the seconds of an option that may be zero.
-
-    Raises `InputError` naming the option.
-    """
+    """Return the seconds of an option that may be zero; raises `InputError` naming the option."""
     return _read(options, name, "a duration from 0 on, such as 0s, 90s or 1h30m", least=timedelta(0))
 
 
@@ -410,9 +392,9 @@ def _scope_options() -> tuple[Callable[[F], F], ...]:
 
 
 def planner_settings(options: dict[str, Any], *, at: str | None = None) -> PlannerSettings:
-    """Return the settings that the options of `planner_options` ask for.
+    """Return the settings that the options of `planner_options` ask for; raises `InputError` naming the option.
 
-    `at` is the time to plan at, now if None. Raises `InputError` that names the option.
+    `at` is the time to plan at; None is now.
     """
     goal = _goal(options)
     with naming_options(options):
@@ -437,17 +419,14 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
 
 
 def longest_grace(options: dict[str, Any]) -> timedelta:
-    """Return the longest grace period of pods that are moved.
-
-    Raises `InputError` that names the option.
-    """
+    """Return the longest grace period of pods that are moved; raises `InputError` naming the option."""
     return timedelta(seconds=duration_option(options, "max_grace_period"))
 
 
 def _goal(options: dict[str, Any]) -> Goal[Any, Any]:
-    """Return the goal of the strategy, without one that of the other options.
+    """Return the goal of the strategy, by the other options if no strategy is given.
 
-    Raises `InputError` for one that does not exist and for options of another one.
+    Raises `InputError` for a strategy that does not exist, and for options of another one.
     """
     implied_goals = [needed_goal for name, needed_goal in _GOAL_OF_PARAMETER.items() if options[name]]
     if options["whole_nodes"] is False:
@@ -527,10 +506,7 @@ def _time_limit(text: str) -> float | None:
 
 
 def _threshold_args(options: dict[str, Any], resource: str) -> dict[str, dict[str, str | int]]:
-    """Return the thresholds that were given.
-
-    The others have their defaults, which depend on the strategy.
-    """
+    """Return the thresholds that were given; the defaults of the others depend on the strategy."""
     return {
         name: _thresholds(options[option], resource, default)
         for option, (name, default) in _ARGS_BY_OPTION.items()
@@ -553,10 +529,7 @@ def _namespaces(options: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def planning_time(at: str | None) -> datetime:
-    """Return the time to plan at, now if None.
-
-    Raises `InputError` that names the option.
-    """
+    """Return the time to plan at, now if None; raises `InputError` naming the option."""
     if at is None:
         return SystemClock().now()
     try:

@@ -67,7 +67,7 @@ def _ask(
 ) -> None:
     """Add the names of all objects of a kind that a command takes.
 
-    Suppresses errors: a shell has no use for what went wrong.
+    Errors are suppressed: a shell has no use for what went wrong.
     """
     connection = {name: context.params.get(name) for name in ("kubeconfig", "context")}
     with (

@@ -86,10 +86,7 @@ def write_names(kind: str, names: Iterable[str]) -> None:
 
 
 def write_described(described: object, output: Output, *, indent: int | None = 2) -> None:
-    """Write a document or builtins to standard output.
-
-    Keeps their own order. JSON without an indent is one line.
-    """
+    """Write a document or builtins to standard output in their own order; JSON without an indent is one line."""
     builtins = msgspec.to_builtins(described, str_keys=True)
     own_output().write(to_json(builtins, indent=indent) if output is Output.JSON else to_yaml(builtins))
     own_output().flush()  # an output that takes no more fails here, not at the end of the process
@@ -102,10 +99,7 @@ def to_json(described: object, *, indent: int | None = 2) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return JSON with the control characters escaped that it may contain.
-
-    These are delete and the second 32.
-    """
+    """Return JSON in which the control characters that it may contain, delete and the C1 set, are escaped."""
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

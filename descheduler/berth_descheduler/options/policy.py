@@ -101,10 +101,7 @@ def safety_options(command: F) -> F:
 
 
 def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettings:
-    """Return settings with what the options of `safety_options` ask for.
-
-    Raises `InputError` naming the option.
-    """
+    """Return settings with what the options of `safety_options` ask for; raises `InputError` naming the option."""
     wait_seconds = duration_option_from_zero(options, "pending_wait")
     return replace(
         settings,
@@ -201,10 +198,7 @@ def _default_timeout(name: str) -> str:
 
 
 def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = False) -> CycleSettings:
-    """Return the settings that the options of `run_options` ask for.
-
-    Raises `InputError` naming the option.
-    """
+    """Return the settings that the options of `run_options` ask for; raises `InputError` naming the option."""
     timeouts: dict[str, Any] = {
         f"{timeout}_seconds": duration_option(options, f"{timeout}_timeout") for timeout in _TIMEOUTS
     }
@@ -228,10 +222,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
 
 
 def run_planner_settings(options: dict[str, Any]) -> PlannerSettings:
-    """Return planner settings that leave Berth's own namespace alone.
-
-    A run plans otherwise as `berth plan` does.
-    """
+    """Return planner settings that leave Berth's own namespace alone; else a run plans as `berth plan` does."""
     return planner_settings(options).in_namespace(options["namespace"])
 
 
@@ -303,10 +294,9 @@ def settings_to_plan(
 def settings_to_run(
     options: dict[str, Any], policy: str | None, cycle: CycleSettings
 ) -> tuple[CycleSettings, PlannerSettings]:
-    """Return how to run once, by a policy's file or options.
+    """Return how to run once, by a policy's file or options; raises `InputError` as `settings_to_plan`.
 
-    Raises `InputError` as `settings_to_plan`. A run by hand belongs to no policy: what it leaves behind carries no
-    policy's name.
+    A run by hand belongs to no policy: what it leaves behind carries no policy's name.
     """
     if policy is None:
         return cycle, run_planner_settings(options)
@@ -317,27 +307,18 @@ def settings_to_run(
 
 
 def naming_what_was_typed(options: Mapping[str, Any], policy: str | None) -> AbstractContextManager[None]:
-    """Return a context in which planning errors name what was typed.
-
-    Errors name options, or fields where a policy is given.
-    """
+    """Return a context in which planning errors name options, or fields where a policy is given."""
     return naming_options(options) if policy is None else nullcontext()
 
 
 def settings_to_serve(options: dict[str, Any]) -> PlannerSettings:
-    """Return how to plan where the cluster's policies say the rest.
-
-    Raises `InputError` for options in their place.
-    """
+    """Return how to plan where the cluster's policies say the rest; raises `InputError` for options in their place."""
     _refuse_given(PLANNED | CARRIED_OUT | {"wait_for_approval"}, beside="the policies of the cluster, which say it")
     return _search(options).in_namespace(options["namespace"])
 
 
 def _search(options: dict[str, Any]) -> PlannerSettings:
-    """Return the planner settings that no policy has.
-
-    These are the settings of the search, and whether control-plane nodes take pods.
-    """
+    """Return the planner settings that no policy has: those of the search, and of control-plane nodes as targets."""
     defaults = planner_settings(options)
     scope = PlanScope(control_plane_nodes=defaults.scope.control_plane_nodes)
     return replace(default_settings(), search=defaults.search, scope=scope)

@@ -71,9 +71,9 @@ def _names_one_node(term: NodeSelectorTerm) -> bool:
 
 
 def is_for_one_node(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> bool:
-    """Return whether a volume is attached to one node at a time, by its own modes as Kubernetes asks for these.
+    """Return whether a volume is attached to one node at a time.
 
-    Where neither the volume nor the claim has any, it is not known.
+    The volume's own access modes decide, then those of its claim; without any of them the answer is False.
     """
     modes = (volume.spec.access_modes if volume is not None else ()) or claim.spec.access_modes
     return bool(modes) and _FOR_MANY_NODES.isdisjoint(modes)

@@ -27,7 +27,7 @@ _NO_TIME: Final = timedelta(0)
 
 @dataclass(frozen=True, slots=True)
 class _CoolDownOfNodes(Rule):
-    """Nodes rest for a while after the moves that an annotation tells of, unless the same run made these."""
+    """Nodes rest for a while after the moves that an annotation records, unless the same run made them."""
 
     annotation: ClassVar[str]
     """When pods were moved last."""

@@ -1,10 +1,4 @@
-"""Disruption budgets that cover a pod, and whether they block its eviction.
-
-The rules are those of the API server's eviction: no pod under several budgets, whatever they allow (it answers 500,
-which no retry mends); no more ready pods than the budget's status allows, whatever the spec says, and none while that
-status is older than the spec; an unready pod does not count as long as enough others are healthy, or never where the
-budget's `unhealthyPodEvictionPolicy` is `AlwaysAllow`.
-"""
+"""The disruption budgets that cover a pod, and whether they block its eviction, as the API server decides it."""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -28,7 +22,7 @@ _SURGE_HELPS: Final = frozenset({RefusalReason.BUDGET_EXHAUSTED, RefusalReason.T
 
 
 _Labels: TypeAlias = frozenset[tuple[str, str]]
-_Asked: TypeAlias = tuple[str, str, str | None]
+_RequiredLabel: TypeAlias = tuple[str, str, str | None]
 """A namespace, a label's key, and the value that a selector asks of it; None for any value."""
 
 
@@ -59,9 +53,9 @@ class DisruptionBudgets:
         """Read the budgets; `pods` are those that will be asked about."""
         self._budgets = tuple(budgets)
         self._of_namespace: dict[str, list[_Selection]] = {}
-        self._asking: defaultdict[_Asked, list[_Selection]] = defaultdict(list)
+        self._requiring: defaultdict[_RequiredLabel, list[_Selection]] = defaultdict(list)
         """Each selection is listed once, under what it asks for that fewest others ask for; alternatives under each."""
-        self._unasking: defaultdict[str, list[_Selection]] = defaultdict(list)
+        self._requiring_none: defaultdict[str, list[_Selection]] = defaultdict(list)
         """The selections that name no label which a selected pod must have."""
         self._covering: dict[tuple[str, _Labels], tuple[PodDisruptionBudget, ...]] = {}
         selections: dict[tuple[str, bytes], _Selection] = {}
@@ -78,20 +72,20 @@ class DisruptionBudgets:
             (namespace, *asked)
             for namespace, selections_there in self._of_namespace.items()
             for selection in selections_there
-            for alternatives in _asked_labels(selection.selector)
+            for alternatives in _required_labels(selection.selector)
             for asked in alternatives
         )
         for namespace, selections_there in self._of_namespace.items():
             for selection in selections_there:
                 rarest = min(
-                    _asked_labels(selection.selector),
+                    _required_labels(selection.selector),
                     key=lambda alternatives: sum(number[namespace, *asked] for asked in alternatives),
                     default=None,
                 )
                 if rarest is None:
-                    self._unasking[namespace].append(selection)
+                    self._requiring_none[namespace].append(selection)
                 for asked in set(rarest or ()):
-                    self._asking[namespace, *asked].append(selection)
+                    self._requiring[namespace, *asked].append(selection)
         self.crowded: Mapping[str, Refusal] = self._find_crowded(pods) if self._of_namespace else {}
         """The namespaces in which no selector is compared, each with the reason for which its pods stay."""
 
@@ -100,12 +94,12 @@ class DisruptionBudgets:
         for pod in pods:
             if pod.metadata.namespace in self._of_namespace:
                 label_sets[pod.metadata.namespace].add(frozenset(pod.metadata.labels.items()))
-        costs = {asked: sum(selection.cost for selection in asking) for asked, asking in self._asking.items()}
+        costs = {asked: sum(selection.cost for selection in asking) for asked, asking in self._requiring.items()}
         crowded = {}
         for namespace, sets in label_sets.items():
-            comparisons = len(sets) * sum(selection.cost for selection in self._unasking[namespace])
+            comparisons = len(sets) * sum(selection.cost for selection in self._requiring_none[namespace])
             for labels in sets:
-                comparisons += sum(costs.get((namespace, *asked), 0) for asked in _asked_by(labels))
+                comparisons += sum(costs.get((namespace, *asked), 0) for asked in _lookup_keys(labels))
             if comparisons > MAX_COMPARISONS:
                 text = (
                     f"the disruption budgets of the namespace {namespace} ask for {comparisons} comparisons with its "
@@ -122,9 +116,9 @@ class DisruptionBudgets:
         label_set = frozenset(labels.items())
         covering_budgets = self._covering.get((namespace, label_set))
         if covering_budgets is None:
-            candidates = [*self._unasking.get(namespace, ())]
-            for asked in _asked_by(label_set):
-                candidates += self._asking.get((namespace, *asked), ())
+            candidates = [*self._requiring_none.get(namespace, ())]
+            for asked in _lookup_keys(label_set):
+                candidates += self._requiring.get((namespace, *asked), ())
             selecting = (selection for selection in candidates if matches_labels(selection.selector, labels))
             indices = sorted({index for selection in selecting for index in selection.budget_indices})
             covering_budgets = tuple(self._budgets[index] for index in indices)
@@ -132,10 +126,7 @@ class DisruptionBudgets:
         return covering_budgets
 
     def refusal(self, pod: Pod) -> Refusal | None:
-        """Return why the API server would refuse to evict a pod now.
-
-        None if it would evict the pod.
-        """
+        """Return why the API server would refuse to evict a pod now, None if it would evict it."""
         if (crowded := self.crowded.get(pod.metadata.namespace)) is not None:
             return crowded
         budgets = self.covering(pod)
@@ -190,17 +181,17 @@ def pods_needing_surge(snapshot: Snapshot, moves: Iterable[PlannedMove]) -> tupl
 def with_reasons_not_to_surge(refused: Iterable[Refused], reasons: Mapping[str, str]) -> tuple[Refused, ...]:
     """Return refusals that say why pods do not surge that could then leave."""
 
-    def said(one: Refused) -> Refused:
-        why_no_surge = reasons.get(f"{one.namespace}/{one.name}")
-        if why_no_surge is None or one.reason not in _SURGE_HELPS:
-            return one
-        return dataclasses.replace(one, message=f"{one.message}, and it cannot surge: {why_no_surge}")
+    def explained(refusal: Refused) -> Refused:
+        why_no_surge = reasons.get(f"{refusal.namespace}/{refusal.name}")
+        if why_no_surge is None or refusal.reason not in _SURGE_HELPS:
+            return refusal
+        return dataclasses.replace(refusal, message=f"{refusal.message}, and it cannot surge: {why_no_surge}")
 
-    return tuple(map(said, refused))
+    return tuple(map(explained, refused))
 
 
-def _asked_labels(selector: LabelSelector) -> list[tuple[tuple[str, str | None], ...]]:
-    """Return what a selector asks for: of each entry a selected pod has one of the labels, None is any value."""
+def _required_labels(selector: LabelSelector) -> list[tuple[tuple[str, str | None], ...]]:
+    """Return the labels that a selector requires: a selected pod has one of each entry; None stands for any value."""
     asked: list[tuple[tuple[str, str | None], ...]] = [(pair,) for pair in selector.match_labels.items()]
     for expression in selector.match_expressions:
         match expression.operator:
@@ -213,8 +204,8 @@ def _asked_labels(selector: LabelSelector) -> list[tuple[tuple[str, str | None],
     return asked
 
 
-def _asked_by(labels: _Labels) -> Iterator[tuple[str, str | None]]:
-    """Yield under what the selections are listed that may select a label set."""
+def _lookup_keys(labels: _Labels) -> Iterator[tuple[str, str | None]]:
+    """Yield the keys under which the selections that may select a label set are listed."""
     for key, label_value in labels:
         yield key, label_value
         yield key, None
@@ -234,10 +225,7 @@ def _allowing_one(budget: PodDisruptionBudget) -> PodDisruptionBudget:
 
 
 def disruptions_allowed(budget: PodDisruptionBudget) -> int:
-    """Return how many disruptions a budget allows now.
-
-    It allows none while its status is older than its spec.
-    """
+    """Return how many disruptions a budget allows now: none while its status is older than its spec."""
     return 0 if _is_stale(budget) else max(0, budget.status.disruptions_allowed)
 
 
@@ -252,7 +240,7 @@ def _is_stale(budget: PodDisruptionBudget) -> bool:
 
 
 def _goes_uncounted(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Return whether a pod is unready and uncounted by its budget."""
+    """Return whether a pod is unready and may be evicted without counting against its budget."""
     if pod.is_ready:
         return False
     if budget.spec.unhealthy_pod_eviction_policy == _ALWAYS_ALLOW:

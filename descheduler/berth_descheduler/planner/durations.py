@@ -37,7 +37,7 @@ def estimate_seconds(moves: Sequence[PlannedMove], seconds: Sequence[int]) -> in
     ends: list[tuple[int, int]] = []
     now = 0
     while True:
-        for index in waiting.begin(at_once, beside=len(ends)):
+        for index in waiting.begin(at_once, under_way=len(ends)):
             heappush(ends, (now + seconds[index], index))
         if not ends:
             return now
@@ -65,14 +65,14 @@ class _WaitingGroups:
                 heappush(self._ready, (-group.chain, number))
         self._pass_waves()
 
-    def begin(self, most: int, *, beside: int) -> Iterator[int]:
+    def begin(self, limit: int, *, under_way: int) -> Iterator[int]:
         """Yield the moves that begin beside so many under way; a group that no other is beside always fits."""
         while self._ready:
             group = self._groups[self._ready[0][1]]
-            if beside and beside + len(group.moves) > most:
+            if under_way and under_way + len(group.moves) > limit:
                 return
             heappop(self._ready)
-            beside += len(group.moves)
+            under_way += len(group.moves)
             yield from group.moves
 
     def end(self, index: int) -> None:

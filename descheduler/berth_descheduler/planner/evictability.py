@@ -28,10 +28,8 @@ from berth_descheduler.planner.owners import Owners
 from berth_descheduler.planner.settings import EvictableNamespaces
 from berth_descheduler.planner.unreadable_objects import UnreadableObjects
 
-# --- annotations -----------------------------------------------------------------------------------------------------
-# Annotations with which users mark single pods, as upstream's descheduler defines them; those of autoscalers are in
-# `autoscalers`.
-
+# The annotations with which users mark single pods are those of the upstream descheduler; those of
+# autoscalers are in `autoscalers`.
 EVICT_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/evict"
 """The pod may be moved, whatever `DefaultEvictor` requires of single pods."""
 
@@ -81,10 +79,7 @@ class Evictability:
         )
 
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
-        """Return why a pod may not be moved, the main reason first.
-
-        The result is empty if it may be moved.
-        """
+        """Return why a pod may not be moved, the main reason first; () if it may be moved."""
         refusals: tuple[Refusal, ...] = ()
         for check in self._checks:  # called for every pod, and mostly there is no refusal
             if check_refusals := check(pod):
@@ -170,10 +165,7 @@ def _storage_refusals(pod: Pod) -> Refusals:
 
 
 def _tied_to(pod: Pod) -> Iterator[Refusal]:
-    """Yield why a pod's volumes and devices keep it in place.
-
-    The pod would lose them, or a placeholder cannot hold them.
-    """
+    """Yield why a pod would lose its volumes or devices, or why a placeholder cannot hold them."""
     for volume in pod.spec.volumes:
         if volume.ephemeral is not None:
             text = f"the claim of volume {volume.name} would be deleted with the pod"

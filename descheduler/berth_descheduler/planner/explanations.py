@@ -19,10 +19,7 @@ class Blockers:
         """Per counts, by its identity, the first counted pod of each domain."""
 
     def name(self, refusal: Refusal, pod: PodIndex, target: NodeIndex) -> Refusal:
-        """Return a node's refusal with the pod that causes it.
-
-        Unchanged if no such pod is found.
-        """
+        """Return a node's refusal with the pod that causes it, or unchanged if no such pod is found."""
         if refusal.reason in _BY_NEIGHBOURS:
             blocking = self._neighbour(pod, target)
         elif refusal.reason is RefusalReason.HOST_PORT:
@@ -88,7 +85,6 @@ class NodeRefusalSummary:
     """By the identity of the refusal, which most nodes share: millions are counted, and few are told."""
 
     def count(self, node: NodeIndex, refusal: Refusal) -> None:
-        """Count a node."""
         counted_nodes = self._nodes.get(id(refusal))
         if counted_nodes is None:
             self._nodes[id(refusal)] = refusal, [node]
@@ -96,7 +92,6 @@ class NodeRefusalSummary:
             counted_nodes[1].append(node)
 
     def __bool__(self) -> bool:
-        """Return whether there are any."""
         return bool(self._nodes)
 
     @property
@@ -107,10 +102,7 @@ class NodeRefusalSummary:
         return counts
 
     def in_words(self) -> str:
-        """Return the reasons with their numbers, the most frequent first.
-
-        Returns "" if no node was counted.
-        """
+        """Return the reasons with their numbers, the most frequent first; "" if no node was counted."""
         texts: Counter[str] = Counter()
         for refusal, number in self._counts.items():
             texts[refusal.message] += number
@@ -118,10 +110,7 @@ class NodeRefusalSummary:
         return "; ".join(f"{number} x {text}" for text, number in ordered)
 
     def summary(self, text: str, blockers: Blockers) -> Refusal:
-        """Return in one refusal that no node takes the pod.
-
-        Its constraint is the most frequent reason.
-        """
+        """Return one refusal for a pod that no node takes; its constraint is the most frequent reason."""
         if not self._nodes:
             return Refusal(RefusalReason.NO_TARGET, text)
         kinds: Counter[tuple[RefusalReason, str]] = Counter()

@@ -28,10 +28,7 @@ _PARTS: Final = (1, 2, 4)
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """Allocatable and requested resources of a node, and its pods.
-
-    The pods are those that prevent freeing it.
-    """
+    """Allocatable and requested resources of a node, and the number of pods that keep it from being free."""
 
     name: str
     allocatable: ResourceAmounts
@@ -53,12 +50,10 @@ class Fragmentation:
 
     @property
     def allocatable(self) -> ResourceAmounts:
-        """Return the allocatable resources of all nodes."""
         return ResourceAmounts.total(node.allocatable for node in self.nodes)
 
     @property
     def requested(self) -> ResourceAmounts:
-        """Return the requests on all nodes."""
         return ResourceAmounts.total(node.requested for node in self.nodes)
 
     @property
@@ -67,10 +62,7 @@ class Fragmentation:
         return self.allocatable.keys()
 
     def utilisation(self, resource: str) -> Fraction:
-        """Return the requested share of a resource.
-
-        It is 0 where there is none of it.
-        """
+        """Return the requested share of a resource, 0 where there is none of it."""
         allocatable = self.allocatable.get(resource)
         return Fraction(self.requested.get(resource), allocatable) if allocatable else Fraction(0)
 
@@ -88,10 +80,7 @@ class Fragmentation:
 
     @property
     def usual_shapes(self) -> tuple[ResourceAmounts, ...]:
-        """Return the most frequent node size, its half and its quarter.
-
-        Sizes are compared by cores and memory.
-        """
+        """Return the most frequent node size by cores and memory, its half and its quarter."""
         sizes = Counter((node.allocatable.get(CPU), node.allocatable.get(MEMORY)) for node in self.nodes)
         if not sizes:
             return ()
@@ -99,10 +88,7 @@ class Fragmentation:
         return tuple(ResourceAmounts({CPU: cpu // part, MEMORY: memory // part}) for part in _PARTS)
 
     def free(self, resource: str) -> int:
-        """Return the free amount of a resource on all nodes.
-
-        Overcommitted nodes have none.
-        """
+        """Return the free amount of a resource on all nodes; overcommitted nodes have none."""
         pieces = (node.allocatable.get(resource) - node.requested.get(resource) for node in self.nodes)
         return sum(max(0, piece) for piece in pieces)
 
@@ -139,10 +125,7 @@ def _usage(cluster: Cluster, node: NodeIndex, total: list[int], pods: int) -> No
 
 
 def requested_share(nodes: Iterable[NodeUsage], resource: str) -> Fraction:
-    """Return the requested share of a resource of some nodes.
-
-    It is 0 if they have none of it.
-    """
+    """Return the requested share of a resource of some nodes, 0 if they have none of it."""
     listed_nodes = tuple(nodes)
     allocatable = sum(node.allocatable.get(resource) for node in listed_nodes)
     return (
@@ -169,7 +152,7 @@ def record_nodes(
 ) -> NodesBefore | None:
     """Return the nodes that a plan records, None without nodes.
 
-    If there are too many: freed ones, nodes of moves, then the fullest.
+    Of more than `MOST_NODES`, freed ones are recorded first, then those that moves touch, then the fullest.
     """
     if not before.nodes:
         return None
@@ -193,10 +176,7 @@ def record_nodes(
 
 
 def read_record(record: NodesBefore) -> Fragmentation | None:
-    """Return the recorded nodes, with the recorded resource only.
-
-    The result is None if the record is invalid.
-    """
+    """Return the recorded nodes, with the recorded resource only; None if the record is invalid."""
     try:
         return Fragmentation(tuple(_read(node_record, record.resource) for node_record in record.nodes))
     except InputError:
@@ -204,10 +184,7 @@ def read_record(record: NodesBefore) -> Fragmentation | None:
 
 
 def matches_record(record: NodesBefore, now: Fragmentation) -> bool:
-    """Return whether the nodes match a record.
-
-    If the record was complete, there may be no further nodes.
-    """
+    """Return whether the nodes are those of a record; of a complete record there may be no others."""
     nodes = {node_usage.name: node_usage for node_usage in now.nodes}
     if not record.left_out and len(nodes) != len(record.nodes):
         return False
@@ -217,15 +194,20 @@ def matches_record(record: NodesBefore, now: Fragmentation) -> bool:
     )
 
 
-def _read(one: NodeBefore, resource: str) -> NodeUsage:
-    allocatable = ResourceAmounts.from_quantities({resource: one.allocatable})
-    return NodeUsage(one.name, allocatable, ResourceAmounts.from_quantities({resource: one.requested}), one.pods)
+def _read(node_record: NodeBefore, resource: str) -> NodeUsage:
+    allocatable = ResourceAmounts.from_quantities({resource: node_record.allocatable})
+    return NodeUsage(
+        node_record.name,
+        allocatable,
+        ResourceAmounts.from_quantities({resource: node_record.requested}),
+        node_record.pods,
+    )
 
 
-def _record(one: NodeUsage, resource: str) -> NodeBefore:
+def _record(usage: NodeUsage, resource: str) -> NodeBefore:
     return NodeBefore(
-        name=one.name,
-        allocatable=format_amount(resource, one.allocatable.get(resource)),
-        requested=format_amount(resource, one.requested.get(resource)),
-        pods=one.pods,
+        name=usage.name,
+        allocatable=format_amount(resource, usage.allocatable.get(resource)),
+        requested=format_amount(resource, usage.requested.get(resource)),
+        pods=usage.pods,
     )

@@ -47,10 +47,7 @@ class GangKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A gang as its pods name it.
-
-    `group` and `replica` are parts of a Workload.
-    """
+    """A gang as its pods name it; `group` and `replica` are parts of a Workload."""
 
     kind: GangKind
     namespace: str
@@ -94,10 +91,7 @@ class Gangs:
                 self._running.update({(gang, ""), (gang, _task_of(pod))})
 
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
-        """Return why evicting a pod would disrupt its gang.
-
-        Names each reason once.
-        """
+        """Return why evicting a pod would disrupt its gangs, each reason once."""
         refusals: dict[RefusalReason, Refusal] = {}
         for gang in gangs_of(pod):  # nearly no pod has a gang
             for refusal in self._refusals(gang, pod):
@@ -105,10 +99,7 @@ class Gangs:
         return tuple(refusals.values())
 
     def spare(self, pod: Pod) -> Mapping[str, int]:
-        """Return how many pods each of a pod's gangs can spare.
-
-        The keys name a gang and a task of it.
-        """
+        """Return how many pods each of a pod's gangs can spare, by the gang and the task of it."""
         spare_by_task: dict[str, int] = {}
         for gang in gangs_of(pod):
             needs = self._needs.get(gang)
@@ -120,10 +111,7 @@ class Gangs:
         return spare_by_task
 
     def minimum(self, gang: Gang) -> tuple[int, Mapping[str, int]] | None:
-        """Return how many pods a gang needs, in all and of each task.
-
-        None for a gang that the snapshot does not have.
-        """
+        """Return how many pods a gang needs, in all and of each task; None if the snapshot lacks the gang."""
         needs = self._needs.get(gang)
         return None if needs is None else (needs.minimum, needs.of_task)
 
@@ -199,10 +187,7 @@ def _needs_of_group(group: PodGroup) -> _Needs:
 
 
 def _minima(needs: _Needs, pod: Pod) -> Iterator[tuple[str, int]]:
-    """Yield the minimum of a pod's gang and of its task.
-
-    The gang as a whole is under "".
-    """
+    """Yield the minimum of a pod's gang under "", and that of its task."""
     yield "", needs.minimum
     task = _task_of(pod)
     if task and needs.of_task.get(task):
@@ -238,9 +223,9 @@ def _answer_refusals(gang: Gang, job: VolcanoJob, task_name: str) -> Iterator[Re
 
 
 def _first_answer(policies: tuple[LifecyclePolicy, ...], event: str) -> Iterator[tuple[str, str]]:
-    """Yield events whose actions do more than recreate the pod.
+    """Yield the events whose actions do more than recreate the pod, each with its action.
 
-    Each comes with its action. Any exit code may occur.
+    A policy for an exit code counts whichever it is: the code that an evicted pod ends with is not known.
     """
     for policy in policies:
         events = (policy.event, *policy.events)

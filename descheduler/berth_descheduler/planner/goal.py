@@ -1,6 +1,6 @@
-"""What a plan is for: all that the program asks about that.
+"""What a plan is for: everything that the program asks about that.
 
-A goal has a folder in `berth_descheduler.goals`. No module elsewhere asks which goal it is: it asks the goal.
+A goal has a folder in `berth_descheduler.goals`. Other modules do not ask which goal it is: they ask the goal.
 """
 
 import re
@@ -222,7 +222,7 @@ class Goal(ArgumentGroup[Own], Generic[Own, Asked]):
         return own
 
     def named_resources(self, args: GoalArguments) -> dict[str, str]:
-        """Return each field that names a resource and counts, with the resource."""
+        """Return each field that names a resource which this goal goes by, with the resource."""
         del args
         return {}
 
@@ -235,10 +235,7 @@ class Goal(ArgumentGroup[Own], Generic[Own, Asked]):
 
     @abstractmethod
     def strategy(self, asked: Asked, deadline: Deadline) -> Strategy:
-        """Return the strategy that chooses the moves.
-
-        Raises `InputError` where it needs what is not installed.
-        """
+        """Return the strategy that chooses the moves; raises `InputError` if what it needs is not installed."""
         ...
 
     # What lint and the restrictions of a plan say.
@@ -276,7 +273,7 @@ class Goal(ArgumentGroup[Own], Generic[Own, Asked]):
 
     def judgement(self, plan: Plan) -> str:
         """Return how good a plan is; "" if nothing is known or asked."""
-        return "" if plan.quality is None else judge(plan.quality, what=self.counted)
+        return "" if plan.quality is None else judge(plan.quality, counted=self.counted)
 
     def figures(self, plan: Plan) -> Iterator[Figure]:
         """Yield the figures that a report begins with."""

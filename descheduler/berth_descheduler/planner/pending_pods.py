@@ -78,9 +78,9 @@ _KEPT: Final = Taint(key=ROOM_TAINT, value="of another pod", effect="NoSchedule"
 
 
 def pods_losing_room(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Iterable[str] = ()) -> tuple[Pod, ...]:
-    """Return the waiting pods that would lose room to the moves.
+    """Return the waiting pods that would lose room to the moves, in scheduling order.
 
-    They keep their order. `closed` names nodes that take no pod meanwhile beside the sources of the moves.
+    `closed` names nodes that take no pod meanwhile beside the sources of the moves.
     """
     waiting = waiting_pods(snapshot)
     if not waiting or not moves:
@@ -96,10 +96,7 @@ def pods_losing_room(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: I
 
 
 def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozenset[str]:
-    """Return the named nodes that waiting pods need.
-
-    The other nodes have no room for these pods.
-    """
+    """Return which of the named nodes waiting pods need, as no other node has room for them."""
     waiting = waiting_pods(snapshot)
     if not waiting:
         return frozenset()
@@ -113,10 +110,7 @@ def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozense
 def pods_competing_for_room(
     snapshot: Snapshot, moves: Sequence[PlannedMove], room: Sequence[RoomMade]
 ) -> tuple[Pod, ...]:
-    """Return the waiting pods that no taint keeps off a plan's room.
-
-    They keep their order.
-    """
+    """Return the waiting pods that no taint keeps off a plan's room, in scheduling order."""
     if not moves or not room:
         return ()
     seekers = {waiting_pod.uid for room_made in room for waiting_pod in room_made.pods}
@@ -137,7 +131,7 @@ def pods_competing_for_room(
 def waiting_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
     """Return the waiting pods in scheduling order.
 
-    Leaves out pods in a hand-over and pods with a nominated node: their place is counted already.
+    Pods in a hand-over and pods with a nominated node are not among them: their place is counted already.
     """
     not_nominated = (pod for pod in snapshot.pods if is_pending(pod) and not pod.status.nominated_node_name)
     return tuple(sorted((pod for pod in not_nominated if _is_on_its_own(pod)), key=serving_order))
@@ -169,19 +163,13 @@ class _Placing:
         """Per independent class: no node before this one has room, as nodes only fill."""
 
     def place(self, last: Sequence[NodeIndex] = ()) -> frozenset[PodIndex]:
-        """Return the waiting pods that find a node.
-
-        The `last` nodes are tried after all others.
-        """
+        """Return the waiting pods that find a node; the `last` nodes are tried after all others."""
         nodes = [*self._open_nodes(frozenset(last)), *last]
         waiting = self._cluster.pods_on[self._cluster.waiting_node] if self._cluster.waiting_node is not None else ()
         return frozenset(pod for pod in waiting if self._place(pod, nodes))
 
     def fits_any(self, pod: PodIndex, nodes: Iterable[NodeIndex]) -> bool:
-        """Return whether a waiting pod would fit on one of the nodes.
-
-        The pod is tried as if it came before the other waiting pods.
-        """
+        """Return whether a waiting pod would fit on one of the nodes if it came before the other waiting pods."""
         class_index = self._cluster.pods[pod].class_index
         return any(self._state.fits(class_index, node) and self._state.refusal(pod, node) is None for node in nodes)
 

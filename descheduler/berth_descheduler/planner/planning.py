@@ -1,7 +1,4 @@
-"""Makes a plan from a snapshot.
-
-Puts together the problem, the strategy, the waves, and the numbers before and after.
-"""
+"""Makes a plan from a snapshot: problem, proposal within the limits, waves, and the numbers before and after."""
 
 import textwrap
 from collections import Counter, defaultdict
@@ -99,10 +96,7 @@ class _Accepted:
 
 
 def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> dict[PodIndex, Refusal]:
-    """Return the pods that must stay to keep the limits.
-
-    Each comes with the reason.
-    """
+    """Return the pods that must stay to keep the limits, each with the reason."""
     settings = problem.settings
     if settings.limits.max_moves_per_node is None and settings.limits.max_moves_per_namespace is None:
         return {}
@@ -127,24 +121,24 @@ def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> di
     return surplus
 
 
-def _judge(problem: Problem, accepted: _Accepted, several: Sequence[Step]) -> dict[PodIndex, Refusal]:
+def _judge(problem: Problem, accepted: _Accepted, steps: Sequence[Step]) -> dict[PodIndex, Refusal]:
     """Accept moves that only make sense together, or none of them.
 
     Returns the pods that have to stay, each with the reason; empty if the moves are accepted.
     """
-    namespaces = Counter(_namespace(problem, step.pod) for step in several)
-    source, max_moves = several[0].source, accepted.settings.limits.max_moves_per_node
+    namespaces = Counter(_namespace(problem, step.pod) for step in steps)
+    source, max_moves = steps[0].source, accepted.settings.limits.max_moves_per_node
     full_namespaces = accepted.over(namespaces)
     if full_namespaces:
         refusals = {name: _namespace_refusal(problem, name) for name in full_namespaces}
-        pods = ((step.pod, _namespace(problem, step.pod)) for step in several)
+        pods = ((step.pod, _namespace(problem, step.pod)) for step in steps)
         return {pod: refusals[name] for pod, name in pods if name in full_namespaces}
-    if max_moves is not None and accepted.of_node[source] + len(several) > max_moves:
+    if max_moves is not None and accepted.of_node[source] + len(steps) > max_moves:
         text = f"{max_moves} pods are moved off {problem.cluster.node_name(source)}, and no more may be"
-        return {step.pod: Refusal(RefusalReason.NODE_LIMIT, text) for step in several}
+        return {step.pod: Refusal(RefusalReason.NODE_LIMIT, text) for step in steps}
     accepted.of_namespace.update(namespaces)
-    accepted.of_node[source] += len(several)
-    accepted.pods |= {step.pod for step in several}
+    accepted.of_node[source] += len(steps)
+    accepted.pods |= {step.pod for step in steps}
     return {}
 
 
@@ -277,10 +271,7 @@ class Plan:
         return sum(move.is_eviction for move in self.moves)
 
     def pods_staying_on(self, nodes: Collection[str]) -> tuple[Refused, ...]:
-        """Return the pods that cannot leave some nodes.
-
-        Those beyond the limit of one plan are left to the next.
-        """
+        """Return the pods that cannot leave some nodes, without those that are left to the next plan by `maxMoves`."""
         pods = (
             refused_pod
             for refused_pod in self.refused
@@ -363,10 +354,9 @@ class Plan:
 
 
 def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | None = None) -> Plan:
-    """Return the plan for a snapshot.
+    """Return the plan for a snapshot; raises `InputError` that names what is wrong with it or with the settings.
 
-    Deterministic unless it runs out of time. Raises `InputError` that names what is wrong with the snapshot or the
-    settings.
+    The same input gives the same plan unless time runs out.
     """
     balance = settings.plugins.balance.plugin
     searching = EarlierDeadline(deadline or NoDeadline(), _AFTER_SEARCH)
@@ -417,7 +407,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
 
 
 def _not_gained(problem: Problem, steps: Iterable[Step], named: Named) -> set[str]:
-    """Return the nodes that are no gain without pods, those aside that are emptied because their pods were named."""
+    """Return the nodes that are no gain without pods, except those that are emptied because their pods were named."""
     if not problem.no_gain:
         return set()
     named_keys = {(named_pod.plugin.namespace, named_pod.plugin.name) for named_pod in named}
@@ -450,15 +440,15 @@ def plan_surges(
     return surging_plan
 
 
-def with_evictions_first(found: Plan) -> Plan:
+def with_evictions_first(plan: Plan) -> Plan:
     """Return a plan that says that its pods are evicted first."""
-    return replace(found, ways=(MoveWay(MoveMethod.EVICT),) * len(found.moves))
+    return replace(plan, ways=(MoveWay(MoveMethod.EVICT),) * len(plan.moves))
 
 
 def without_surges(snapshot: Snapshot, make: Callable[[Snapshot], Plan], lacking: Sequence[SnapshotKind]) -> Plan:
     """Return a plan for which it is not known which pods can surge, as the snapshot lacks some kinds.
 
-    The plan lacks them as well where surges would allow more, as a run might do that.
+    The plan lists these kinds as missing where surges would allow more, since a run might make that larger plan.
     """
     if with_surges(snapshot) != snapshot:
         snapshot = replace(snapshot, missing=(*snapshot.missing, *lacking))
@@ -469,24 +459,21 @@ def without_surges(snapshot: Snapshot, make: Callable[[Snapshot], Plan], lacking
     )
 
 
-def with_ways(found: Plan, snapshot: Snapshot, why_not: WhyNotSurge) -> Plan:
+def with_ways(plan: Plan, snapshot: Snapshot, why_not: WhyNotSurge) -> Plan:
     """Return a plan that says which of its pods surge, and of the others why not."""
-    moved_keys = {f"{move.namespace}/{move.pod}" for move in found.moves if not move.is_eviction}
+    moved_keys = {f"{move.namespace}/{move.pod}" for move in plan.moves if not move.is_eviction}
     reasons = dict(why_not(pod for pod in snapshot.pods if pod.key in moved_keys))
     ways = []
-    for move in found.moves:
+    for move in plan.moves:
         key = f"{move.namespace}/{move.pod}"
         reason = "" if move.is_eviction else reasons.get(key, "")
         ways.append(MoveWay(MoveMethod.EVICT if reason or move.is_eviction else MoveMethod.SURGE, reason))
         reasons[key] = "the plan moves it once more"
-    return replace(found, ways=tuple(ways))
+    return replace(plan, ways=tuple(ways))
 
 
 def _propose(strategy: Strategy, problem: Problem, named: Named) -> tuple[Proposal, State]:
-    """Return the proposal and the final state.
-
-    Single pods come first, then the cluster as a whole.
-    """
+    """Return the proposal and the final state: single pods come first, then the cluster as a whole."""
     if not named:
         state = State(problem.cluster, strategy.possible_sources(problem))
         return strategy.propose(problem, state), state
@@ -555,10 +542,7 @@ def _seconds_to_move(pod: Pod) -> int:
 
 
 def _left_out(problem: Problem) -> Iterator[Refused]:
-    """Yield the pods that no strategy considers, with the reason.
-
-    Their node is unknown, or they wait with unreadable requests.
-    """
+    """Yield the pods on unknown nodes and waiting pods with unreadable requests, which no strategy considers."""
     for pod in problem.cluster.on_unknown_nodes:
         text = f"its node {pod.spec.node_name} is not in the snapshot"
         yield _refused(pod, Refusal(RefusalReason.UNKNOWN_NODE, text))
@@ -611,10 +595,7 @@ _NOT_NEEDED = Refusal(RefusalReason.NOT_NEEDED, "nothing that the plan is for is
 
 
 def explain_kept_pods(snapshot: Snapshot, plan: Plan) -> tuple[Refused, ...]:
-    """Return why each unmoved pod on a node stays.
-
-    `plan` was made from the snapshot.
-    """
+    """Return why each unmoved pod on a node stays; `plan` was made from the snapshot."""
     problem = Problem.from_snapshot(snapshot, plan.settings)
     pod_refusals = {
         (refused_pod.namespace, refused_pod.name): refused_pod

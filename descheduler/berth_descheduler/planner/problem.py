@@ -126,10 +126,7 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class FragmentationChange:
-    """What the workload cannot use of a free resource, before and after a plan.
-
-    Amounts are averages over the pods of the workload.
-    """
+    """What the workload cannot use of a free resource, before and after a plan; averages over its pods."""
 
     resource: str
     free_before: int
@@ -229,10 +226,9 @@ class Problem:
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
-        """Return the problem of a snapshot.
+        """Return the problem of a snapshot; `waiting` are the pods to make room for.
 
-        Raises `InputError` that names what is wrong with it, if names must exist. `waiting` are the pods to make room
-        for.
+        Raises `InputError` for a name that does not exist, if names must exist.
         """
         if settings.names_must_exist:
             _check_namespaces(snapshot, settings.scope.evictable_namespaces.named)
@@ -243,10 +239,7 @@ class Problem:
 
     @classmethod
     def to_review(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
-        """Return the problem for moves planned earlier.
-
-        Names in the settings may no longer exist.
-        """
+        """Return the problem for moves planned earlier, whose names may no longer exist."""
         view = ClusterView.of(snapshot, settings.run.now, settings.scope.own_namespace)
         rules = tuple(rule.on(view, settings.run.began) for rule in (*RULES_OF_EVERY_PLAN, *settings.rules))
         budgets = tuple(budget for rule in rules for budget in rule.budgets())
@@ -424,10 +417,7 @@ def _nodes_without_gain(rules: Sequence[Rule], nodes: Sequence[Node]) -> dict[No
 
 
 def _class_refusals(pods: PodClass, volume_index: VolumeIndex, crowded: Refusal | None) -> tuple[Refusal, ...]:
-    """Return why all pods of a class stay.
-
-    Their requests are unreadable, their volumes unknown, or their namespace `crowded`.
-    """
+    """Return why all pods of a class stay: unreadable requests, unknown volumes or a `crowded` namespace."""
     unreadable_requests = Refusal(RefusalReason.POD_DATA_ODD, pods.odd) if pods.odd else None
     volumes = volume_index.volumes_of(pods)
     unknown_volumes = volumes if isinstance(volumes, Refusal) else None
@@ -467,16 +457,10 @@ def _some(names: Iterable[str]) -> str:
 
 
 class Strategy(Protocol):
-    """Chooses the moves of a plan.
-
-    The same problem gives the same proposal.
-    """
+    """Chooses the moves of a plan; the same problem gives the same proposal."""
 
     def propose(self, problem: Problem, state: State) -> Proposal:
-        """Return the steps and the refusals.
-
-        `state` matches the snapshot and may be changed.
-        """
+        """Return the steps and the refusals; `state` matches the snapshot and may be changed."""
         ...
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
@@ -484,10 +468,7 @@ class Strategy(Protocol):
         ...
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Return the pods to make room for.
-
-        Raises `InputError` for an impossible one.
-        """
+        """Return the pods to make room for; raises `InputError` for an impossible one."""
         ...
 
 
@@ -499,10 +480,7 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True)
 class Sources:
-    """The nodes to drain, the nodes to take pods from, and refusals.
-
-    The refusals are those of the nodes that may not be drained.
-    """
+    """The nodes to drain, the nodes to take pods from, and why the others may not be drained."""
 
     to_empty: tuple[NodeIndex, ...]
     pods_of: Mapping[NodeIndex, tuple[PodIndex, ...]]
@@ -543,10 +521,7 @@ def _find_sources(problem: Problem) -> Sources:
 
 
 def source_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
-    """Return why no pod may leave a usable node.
-
-    The node is critical, or a rule keeps it; the result is None if neither is so.
-    """
+    """Return why no pod may leave a usable node, as it is critical or a rule keeps it; None if one may."""
     source_node = problem.cluster.nodes[node]
     if source_node.metadata.labels.get(CRITICAL_NODE_LABEL) == "true":
         return Refusal(RefusalReason.CRITICAL_NODE, f"the node is labelled {CRITICAL_NODE_LABEL}=true")
@@ -559,19 +534,13 @@ def _useless_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
 
 
 def drain_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
-    """Return why a node cannot be drained, whatever room there is elsewhere.
-
-    None for a usable node with no pods to move.
-    """
+    """Return why a node cannot be drained, whatever room there is elsewhere; None if no pod has to leave it."""
     refusal = node_refusal(problem.cluster, node) or holding_refusal(problem, node)
     return refusal or _limit_refusal(problem, len(problem.pods_to_move(node)))
 
 
 def holding_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
-    """Return which pod must stay on a node or will come.
-
-    The refusal names the first such pod; it is None if there is none.
-    """
+    """Return which pod must stay on a node or will come, the first of them; None if there is none."""
     cluster, pods = problem.cluster, problem.pods_to_move(node)
     expected = [pod for pod in pods if cluster.pods[pod].presence is PodPresence.EXPECTED]
     if expected:
@@ -635,10 +604,7 @@ DISRUPTION_WEIGHTS: Final[Mapping[str, int]] = {
 
 
 class DisruptionCost:
-    """Weighs the pods of a cluster by the cost of moving them.
-
-    The numbers have no unit, only an order.
-    """
+    """Weighs the pods of a cluster by the cost of moving them; the numbers have no unit, only an order."""
 
     def __init__(self, problem: Problem) -> None:
         self._cluster = cluster = problem.cluster
@@ -664,10 +630,7 @@ class DisruptionCost:
         return self.of_class[self._cluster.pods[pod].class_index] + self.of_itself(pod)
 
     def of_itself(self, pod: PodIndex) -> int:
-        """Return a pod's own cost, by its restarts, age and annotation.
-
-        Restarts of a container count up to a limit, age by its doublings; the annotation asks for no eviction.
-        """
+        """Return a pod's own cost, by its restarts up to a limit, the doublings of its age, and its annotation."""
         weighed_pod = self._cluster.pods[pod].pod
         wish = _LEFT_IN_PEACE if NO_EVICTION_ANNOTATION in weighed_pod.metadata.annotations else 0
         age = min(_MOST_AGE, max(0, self._now - self._born[pod]).bit_length()) if self._born[pod] else 0

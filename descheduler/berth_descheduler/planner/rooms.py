@@ -36,10 +36,7 @@ _MOST_SLOTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The requests of pods that do not exist yet, and their count.
-
-    The count says how many must fit.
-    """
+    """The requests of pods that do not exist yet, and how many of them must fit."""
 
     amounts: ResourceAmounts
     count: int | None
@@ -86,10 +83,7 @@ class RoomOwners:
 
     @classmethod
     def parse(cls, raw: object) -> "RoomOwners | None":
-        """Return the owners of a mapping with `namespace` and `selector`.
-
-        None stays None. Raises `InputError` for an invalid one.
-        """
+        """Return the owners of a mapping with `namespace` and `selector`, None for None; raises `InputError`."""
         if raw is None:
             return None
         if not isinstance(raw, Mapping) or set(raw) != {"namespace", "selector"}:
@@ -191,11 +185,10 @@ def _read_count(text: object, raw: str | None) -> int | None:
 def planned_rooms(
     made: Sequence[RoomMade], emptied: Collection[str], *, own_namespace: str, owners: RoomOwners | None = None
 ) -> tuple[Room, ...]:
-    """Return the rooms of a plan.
+    """Return the rooms of a plan that takes pods off the `emptied` nodes.
 
-    The plan takes pods off the `emptied` nodes. Pods of one gang share a room. A shape without owners is held in
-    `own_namespace`. A shape without a count fits as often as possible, but not all of that is kept free: nothing
-    without owners, with owners what the moves made.
+    Pods of one gang share a room. A shape without owners is held in `own_namespace`. A shape without a count fits as
+    often as possible, but not all of that is kept free: nothing without owners, with owners what the moves made.
     """
     gangs: dict[tuple[str, str], list[RoomSlot]] = {}
     rooms: list[Room] = []
@@ -236,9 +229,9 @@ def _of_shape(
     return _in_parts(shape_room, _MOST_SLOTS)
 
 
-def _in_parts(whole: Room, most: int) -> Iterator[Room]:
-    """Yield a room in parts of at most `most` slots each."""
-    parts = [whole.slots[start : start + most] for start in range(0, len(whole.slots), most)]
+def _in_parts(whole: Room, max_slots: int) -> Iterator[Room]:
+    """Yield a room in parts of at most `max_slots` slots each."""
+    parts = [whole.slots[start : start + max_slots] for start in range(0, len(whole.slots), max_slots)]
     for number, slots in enumerate(parts, 1):
         name = whole.name if len(parts) == 1 else f"{whole.name} ({number} of {len(parts)})"
         yield Room(

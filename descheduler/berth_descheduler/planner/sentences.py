@@ -50,13 +50,13 @@ def pods_moved_instead(better: Plan, plan: Plan) -> str:
     return f"{instead_of(len(better.moves), len(plan.moves), 'pod')} could be moved"
 
 
-def judge(quality: Quality, *, what: str) -> str:
-    """Return how good a plan is; `what` is what it counts."""
+def judge(quality: Quality, *, counted: str) -> str:
+    """Return how good a plan is; `counted` is what it counts."""
     if quality.is_snapshot_incomplete:
         return "How far it is from the best is not known: the snapshot lacks kinds of objects."
     by = "the exact solver" if quality.prover is Prover.EXACT else "a bound that holds for any plan"
     bound, gap = bound_and_gap(quality)
-    upper_bound = f"{bound} {what}" if quality.weight is None else f"{bound} an hour"
+    upper_bound = f"{bound} {counted}" if quality.weight is None else f"{bound} an hour"
     if quality.proven_optimal and quality.proven_fewest_moves:
         text = f"Proven optimal: no plan reaches more than {upper_bound}, nor this with fewer moves ({by})."
     elif quality.proven_optimal:
@@ -76,10 +76,10 @@ def bound_and_gap(quality: Quality) -> tuple[str, str]:
     return format_weight(weight.upper_bound), format_weight(weight.upper_bound - weight.reached)
 
 
-def bound_figures(quality: Quality, what: str) -> Iterator[Figure]:
-    """Yield what any plan could reach, and how far this one is from it; `what` is what it counts."""
+def bound_figures(quality: Quality, counted: str) -> Iterator[Figure]:
+    """Yield what any plan could reach, and how far this one is from it; `counted` is what it counts."""
     bound, gap = bound_and_gap(quality)
-    unit_phrase = what if quality.weight is None else "freed an hour"
+    unit_phrase = counted if quality.weight is None else "freed an hour"
     plans = "any plan that leaves empty nodes empty" if quality.leaves_empty_nodes else "any plan"
     yield Figure("upper bound", bound, f"{unit_phrase}, for {plans}")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"

@@ -37,10 +37,7 @@ class Thresholds:
 
     @classmethod
     def parse(cls, field: str, raw: object) -> "Thresholds":
-        """Return the thresholds of a mapping from resource to percentage.
-
-        A percentage is a number or its text. Raises `InputError` for an invalid mapping.
-        """
+        """Return the thresholds of a mapping from resource to percentage, a number or its text; raises `InputError`."""
         if not isinstance(raw, Mapping) or not raw:
             raise InputError(field, raw, "a mapping from resource to percentage, such as {cpu: 40}")
         return cls(tuple(sorted((str(name), parse_percentage(f"{field}.{name}", raw[name])) for name in raw)))
@@ -64,10 +61,7 @@ class Thresholds:
 
 
 def parse_percentage(field: str, raw: object) -> Fraction:
-    """Return a percentage from 0 to 100 exactly as written.
-
-    Raises `InputError` for anything else.
-    """
+    """Return a percentage from 0 to 100 exactly as written; raises `InputError` for anything else."""
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise InputError(field, raw, _EXPECTED)
     # The shortest text of a float is the number that was written; its binary value is not.
@@ -78,10 +72,7 @@ def parse_percentage(field: str, raw: object) -> Fraction:
 
 
 def plain_percentage(percentage: Fraction) -> int | str:
-    """Return a percentage as it is written.
-
-    A whole number as such, others as text with decimals.
-    """
+    """Return a percentage as it is written: a whole number as such, others as text with decimals."""
     if percentage.denominator == 1:
         return percentage.numerator
     return str(Decimal(percentage.numerator) / Decimal(percentage.denominator))
@@ -93,10 +84,7 @@ PodName: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class EvictableNamespaces:
-    """The namespaces from which pods may be moved.
-
-    Those included, or all but those excluded.
-    """
+    """The namespaces from which pods may be moved: those included, or all but those excluded."""
 
     include: frozenset[str] = frozenset()
     exclude: frozenset[str] = frozenset()
@@ -338,10 +326,7 @@ class PlannerSettings:
 
     @property
     def node_selectors(self) -> tuple[LabelSelector, ...]:
-        """Return the selectors of the nodes that give and take pods.
-
-        A node has to satisfy all of them.
-        """
+        """Return the selectors that all have to select a node for it to give and take pods."""
         return tuple(
             selector for selector in (self.scope.node_selector, self.plugins.node_selector) if selector is not None
         )

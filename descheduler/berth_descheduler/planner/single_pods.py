@@ -1,9 +1,8 @@
-"""The moves of single pods that deschedule plugins name.
+"""The moves of single pods that deschedule plugins name: which are made, where to, and why not the others.
 
-Decides which of them are made, where to, and why not the others. Each pod goes to the fullest node that takes it, by
-the rules by which every other move is made, in the order in which they are named. It counts as moved for what is
-planned afterwards, and is not moved a second time by the same plan. A pod that no node takes is evicted without a
-target, if its plugin asks for that and a rule lets it go.
+Each pod goes to the fullest node that takes it, by the rules by which every other move is made, in the order in which
+the pods are named. It counts as moved for what is planned afterwards, and is not moved a second time by the same plan.
+A pod that no node takes is evicted without a target if its plugin asks for that and a rule lets it go.
 """
 
 from collections.abc import Sequence
@@ -27,10 +26,7 @@ _NOT_AMONG_THEM = Refusal(RefusalReason.NODE_NOT_SELECTED, "is none of the nodes
 
 
 def name_pods(snapshot: Snapshot, settings: PlannerSettings) -> Named:
-    """Return the pods that plugins want elsewhere, each with its plugin.
-
-    Raises `PluginError`.
-    """
+    """Return the pods that plugins want elsewhere, each with its plugin; raises `PluginError`."""
     run = settings.run
     own_namespace = settings.scope.own_namespace
     return settings.plugins.candidates(
@@ -102,10 +98,7 @@ class _SinglePodsRun:
         return Proposal(self.state.steps, refusals, evictions=tuple(self._evictions), reasons=self._reasons)
 
     def _move(self, pod: PodIndex, candidate: Candidate) -> Refusal | None:
-        """Move a pod to the fullest node that takes it.
-
-        Returns why no node takes it, None if it is moved.
-        """
+        """Move a pod to the fullest node that takes it; return why none does, None if it is moved."""
         refusing = NodeRefusalSummary(pod)
         is_tried = candidate.nodes is None or bool(candidate.nodes)
         for target in self._fullest_first:
@@ -138,10 +131,7 @@ class _SinglePodsRun:
 
     @cached_property
     def _fullest_first(self) -> tuple[NodeIndex, ...]:
-        """Return the nodes in the order in which they are tried.
-
-        Those of the lowest rank come first, and of these those with the least left over of a whole.
-        """
+        """Return the nodes in the order in which they are tried: by rank, and of equal rank the fullest first."""
         cluster, ranks = self._problem.cluster, self._problem.target_ranks
         column = cluster.column.get(self._problem.settings.resource_type)
 
@@ -170,13 +160,13 @@ class _SinglePodsRun:
         return None
 
     @staticmethod
-    def _unknown(one: Enabled[Candidate]) -> Refusal:
-        return Refusal(RefusalReason.PLUGIN_FAILED, f"{one.name} names it, and no such pod is on a node")
+    def _unknown(named_pod: Enabled[Candidate]) -> Refusal:
+        return Refusal(RefusalReason.PLUGIN_FAILED, f"{named_pod.name} names it, and no such pod is on a node")
 
-    def _refuse(self, one: Enabled[Candidate], pod: PodIndex | None, refusal: Refusal) -> None:
-        candidate, cluster = one.plugin, self._problem.cluster
+    def _refuse(self, named_pod: Enabled[Candidate], pod: PodIndex | None, refusal: Refusal) -> None:
+        candidate, cluster = named_pod.plugin, self._problem.cluster
         node = "" if pod is None else cluster.node_name(cluster.pods[pod].node)
-        text = f"{one.name} wants it elsewhere ({candidate.reason}); {refusal.message}"
+        text = f"{named_pod.name} wants it elsewhere ({candidate.reason}); {refusal.message}"
         self._refused.append(Refused.of_pod(node, candidate.namespace, candidate.name, replace(refusal, message=text)))
 
 

@@ -1,8 +1,8 @@
-"""Counts the pods of a shape that still fit, and stranded capacity.
+"""Counts the pods of a shape that still fit, and the free capacity that is stranded, with the reasons.
 
-Stranded capacity comes with the reasons. What pods demand of one another (affinity, spread, ports) is left out: a shape
-is amounts, and the fields of a pod's spec that are about nodes. Of the whole workload it says what a pod of it, drawn
-by chance, could not use.
+A shape is amounts, and the fields of a pod's spec that are about nodes: what pods demand of one another (affinity,
+spread, ports) is left out. For the workload as a whole, what is counted is the capacity that one of its pods, drawn at
+random, could not use.
 """
 
 from collections import Counter
@@ -70,18 +70,12 @@ def read_shape(text: object) -> CapacityShape:
 
 
 def usual_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
-    """Return the shapes that are usual in a cluster.
-
-    What most pending pods ask for, else the largest pods that controllers make, else parts of a node.
-    """
+    """Return what most pending pods ask for, else the largest pods of controllers, else parts of a node."""
     return _pending_shapes(cluster) or _largest_shapes(cluster) or node_shapes(cluster)
 
 
 def node_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
-    """Return half, a quarter and an eighth of the usual node.
-
-    The usual node has the most frequent size, by cores and memory.
-    """
+    """Return half, a quarter and an eighth of the most frequent node size, by cores and memory."""
     sizes = Counter((row[cluster.column[CPU]], row[cluster.column[MEMORY]]) for row in cluster.capacity)
     usual = min(sizes, key=lambda size: (-sizes[size], size), default=(0, 0))
     if not all(usual):
@@ -99,14 +93,11 @@ def _pending_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
     pod_classes = PodClasses()
     numbers = Counter(pod_classes.class_of(pod) for pod in cluster.elsewhere if is_pending(pod))
     class_counts = [(pod_class, numbers[pod_class.index]) for pod_class in pod_classes.classes]
-    return _most(class_counts, "pending pod", lambda _, number: -number)
+    return _top_shapes(class_counts, "pending pod", lambda _, number: -number)
 
 
 def _largest_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
-    """Return what the largest replaceable pods ask for.
-
-    A controller makes them again, and they may go to any node.
-    """
+    """Return what the largest pods ask for that a controller makes again and that may go to any node."""
     numbers = Counter(placed_pod.class_index for placed_pod in cluster.pods)
     class_counts = [
         (pod_class, numbers[pod_class.index]) for pod_class in cluster.classes if _is_replaceable(pod_class.example)
@@ -121,7 +112,7 @@ def _largest_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
         )
         return -int(max(shares, default=Fraction(0)))
 
-    return _most(class_counts, "running pod", by_size)
+    return _top_shapes(class_counts, "running pod", by_size)
 
 
 def _is_replaceable(pod: Pod) -> bool:
@@ -129,14 +120,16 @@ def _is_replaceable(pod: Pod) -> bool:
     return pod.controller is not None and pod.occupies_node and not is_placeholder
 
 
-def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tuple[CapacityShape, ...]:
+def _top_shapes(
+    class_counts: Iterable[tuple[PodClass, int]], kind_of_pod: str, rank: _Rank
+) -> tuple[CapacityShape, ...]:
     """Return the first shapes of some classes, in order of rank, `MOST_SHAPES` at most.
 
     Classes of equal amounts and ties have one shape. Of equal amounts, the ties of the most pods count.
     """
     numbers: _ShapeCounts = Counter()
     examples: dict[tuple[ResourceAmounts, bytes], PodClass] = {}
-    for pod_class, number in counted:
+    for pod_class, number in class_counts:
         if pod_class.amounts and not pod_class.odd:
             key = _shape_key(pod_class)
             numbers[key] += number
@@ -144,21 +137,21 @@ def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tu
     ordered = sorted(numbers, key=lambda key: (rank(key[0], numbers[key]), write_shape(key[0]), key[1]))
     firsts = list(dict.fromkeys(amounts for amounts, _ in ordered))[:MOST_SHAPES]
     chosen = tuple(max((key for key in ordered if key[0] == amounts), key=numbers.__getitem__) for amounts in firsts)
-    return tuple(_shapes(((examples[key], numbers[key]) for key in chosen), what))
+    return tuple(_shapes(((examples[key], numbers[key]) for key in chosen), kind_of_pod))
 
 
-def _shape_key(one: PodClass) -> tuple[ResourceAmounts, bytes]:
-    return one.amounts, msgspec.json.encode(node_part(one.example.spec), order="sorted")
+def _shape_key(pod_class: PodClass) -> tuple[ResourceAmounts, bytes]:
+    return pod_class.amounts, msgspec.json.encode(node_part(pod_class.example.spec), order="sorted")
 
 
-def _shapes(found: Iterable[tuple[PodClass, int]], what: str) -> Iterator[CapacityShape]:
-    for pod_class, number in found:
+def _shapes(class_counts: Iterable[tuple[PodClass, int]], kind_of_pod: str) -> Iterator[CapacityShape]:
+    for pod_class, number in class_counts:
         ties = node_part(pod_class.example.spec)
         yield CapacityShape(
             write_shape(pod_class.amounts),
             pod_class.amounts,
             ties,
-            f"{count(number, what)} such as {pod_class.example.key}",
+            f"{count(number, kind_of_pod)} such as {pod_class.example.key}",
         )
 
 
@@ -207,10 +200,7 @@ class ShapeFit:
     """What it asks for and no node has."""
 
     def share(self, resource: str) -> Fraction:
-        """Return the share of a free resource that the shape cannot use.
-
-        It is 0 where nothing is free.
-        """
+        """Return the share of a free resource that the shape cannot use, 0 where nothing is free."""
         free = self.free.get(resource)
         return Fraction(self.stranded.get(resource), free) if free else Fraction(0)
 
@@ -273,9 +263,9 @@ class WorkloadFit:
     """By resource, the nodes with the most that is fragmented."""
 
     def share(self, resource: str) -> Fraction | None:
-        """Return the share of a free resource that is fragmented; None if no counted pod asks for it.
+        """Return the share of a free resource that is fragmented, 0 where nothing is free.
 
-        It is 0 where nothing is free.
+        It is None if no counted pod asks for the resource.
         """
         if resource not in self.fragmented:
             return None
@@ -367,10 +357,7 @@ class _StrandedSum:
         self._first: dict[tuple[RefusalReason, str], tuple[str, str]] = {}
 
     def add(self, node: str, why: Refusal, rest: Sequence[int]) -> None:
-        """Count a node whose rest is of no use to the shape.
-
-        A node without a rest strands nothing.
-        """
+        """Count a node whose rest is of no use to the shape; a node without a rest strands nothing."""
         if not any(rest):
             return
         key = (why.reason, why.resource)
@@ -400,10 +387,7 @@ class _StrandedSum:
 def _measure(
     cluster: Cluster, free: Sequence[Sequence[int]], refusals: Sequence[Refusal | None], shape: CapacityShape
 ) -> ShapeFit:
-    """Return how many pods of a shape fit.
-
-    The cost is a few comparisons per node.
-    """
+    """Return how many pods of a shape fit, by a few comparisons per node."""
     names = [name for name, amount in shape.amounts.items() if amount > 0]
     columns = [cluster.column.get(name) for name in names]
     needs = [shape.amounts.get(name) for name in names]
@@ -439,10 +423,7 @@ def _is_there(cluster: Cluster, column: int | None) -> bool:
 
 
 def _shortage(names: Sequence[str], needs: Sequence[int], rest: Sequence[int], slots: int) -> Refusal:
-    """Return what keeps one more pod off a node.
-
-    That is the resource that is missing most, in proportion.
-    """
+    """Return what keeps one more pod off a node: the resource that is missing most, in proportion."""
     lacking_shares = [
         (free_amount * _FINENESS // need, name)
         for name, need, free_amount in zip(names, needs, rest, strict=True)
@@ -492,10 +473,7 @@ class WorkloadMix:
 
 
 def read_mix(cluster: Cluster) -> WorkloadMix:
-    """Return the mix of workloads of a cluster.
-
-    Nodes that a plan leaves out or lets rest take pods all the same.
-    """
+    """Return the mix of workloads of a cluster; nodes that a plan leaves out or lets rest take pods all the same."""
     open_cluster = replace(cluster, left_out=frozenset(), held_back={})
     numbers = map(NodeIndex, range(len(cluster.nodes)))
     return _read_mix(cluster, [node for node in numbers if node_refusal(open_cluster, node) is None])

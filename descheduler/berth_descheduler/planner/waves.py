@@ -55,7 +55,8 @@ class _Timetable:
 def assign_waves(problem: Problem, state: State, steps: Sequence[Step]) -> tuple[int, ...]:
     """Return the wave of each step, from 0.
 
-    The fewer waves of two tries: the steps as they come, and those first that hold most others up.
+    Two orders are tried, and the one with fewer waves wins: the steps as they come, and those first that hold most
+    others up.
     """
     group_of_class, limits = _constrained_groups(problem, state, steps), _Limits(problem)
     groups = [group_of_class.get(_class_of(problem, step)) for step in steps]
@@ -81,9 +82,10 @@ def _fill_waves(
 def _by_urgency(
     steps: Sequence[Step], groups: Sequence[ClassIndex | None], limited: Sequence[dict[Limited, int]]
 ) -> Iterator[int]:
-    """Yield the steps, each after those it has to wait for, those first that need most waves from theirs on.
+    """Yield the steps in list-scheduling order: each after those it waits for, the longest chains first.
 
-    That is as many as wait for one another, or share a limit: the pods of a large controller have to begin at once.
+    A chain counts the waves that a step and what waits for it need. Those that share a limit count as well, since the
+    pods of a large controller have to begin at once.
     """
     steps_before = [set(earlier_steps) for earlier_steps in _steps_before(steps, groups)]
     steps_after: list[list[int]] = [[] for _ in steps]
@@ -276,20 +278,17 @@ def _class_of(problem: Problem, step: Step) -> ClassIndex:
 
 
 def _constrained_groups(problem: Problem, state: State, steps: Iterable[Step]) -> dict[ClassIndex, ClassIndex]:
-    """Return the groups of moved classes that constrain one another.
-
-    The result has the group of each class.
-    """
+    """Return for each moved class the group of classes that it constrains or that constrain it."""
     moved_classes = {_class_of(problem, step) for step in steps}
     links = [*state.pod_affinity.links.among(moved_classes), *state.topology_spread.links.among(moved_classes)]
     parent = {linked: linked for link in links for linked in link}
 
-    def root(one: ClassIndex) -> ClassIndex:
+    def root(class_index: ClassIndex) -> ClassIndex:
         """Return the representative of a class's group, halving the way to it."""
-        while parent[one] != one:
-            parent[one] = parent[parent[one]]
-            one = parent[one]
-        return one
+        while parent[class_index] != class_index:
+            parent[class_index] = parent[parent[class_index]]
+            class_index = parent[class_index]
+        return class_index
 
     for first_class, second_class in links:
         parent[root(first_class)] = root(second_class)

@@ -19,10 +19,7 @@ _EXPECTED: Final = "an amount from 0 to a million with at most six decimals, suc
 
 
 def parse_weight(field: str, raw: object) -> int:
-    """Return a weight in millionths, exactly as written.
-
-    Raises `InputError` for anything else.
-    """
+    """Return a weight in millionths, exactly as written; raises `InputError` for anything else."""
     try:
         if isinstance(raw, bool) or not isinstance(raw, int | float | str):
             raise InputError(field, raw, _EXPECTED)

@@ -34,7 +34,7 @@ _IGNORED: Final = Wishes(are_heeded=False)
 
 
 def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) -> tuple[Proposal, State]:
-    """Return the proposal that keeps most to the wishes of rules of those that bring as much as any that was made."""
+    """Return, of the proposals that bring as much as any that was made, the one closest to the rules' wishes."""
     if not problem.ranks_targets:
         return propose(problem)
     plain = propose(problem.wishing(_IGNORED))

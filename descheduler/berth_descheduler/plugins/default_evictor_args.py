@@ -1,7 +1,7 @@
 """The arguments of `DefaultEvictor`, by their names in the upstream descheduler.
 
-Arguments that would lose a pod are refused, each with the
-reason; what upstream lets pass in silence (both spellings of a protection at once, an unknown one) is an error here.
+Arguments that would lose a pod are refused, each with the reason. What upstream accepts in silence (both spellings of a
+protection at once, an unknown one) is an error here.
 """
 
 from collections.abc import Callable, Mapping
@@ -247,8 +247,8 @@ def _protections(raw: Mapping[str, Any]) -> frozenset[Protection]:
     return (_DEFAULT - disabled - old_off) | extra_enabled | old_on
 
 
-def _listed(given: Mapping[str, Any], name: str, known: frozenset[Protection]) -> frozenset[Protection]:
-    raw = given.get(name) or []
+def _listed(pod_protections: Mapping[str, Any], name: str, known: frozenset[Protection]) -> frozenset[Protection]:
+    raw = pod_protections.get(name) or []
     if not isinstance(raw, list | tuple):
         raise InputError(f"podProtections.{name}", raw, "a list")
     values = {protection.value: protection for protection in known}

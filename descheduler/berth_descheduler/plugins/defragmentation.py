@@ -156,10 +156,9 @@ class DefragmentationArgs:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "DefragmentationArgs":
-        """Return the arguments of a policy's `args`.
+        """Return the arguments of a policy's `args`; raises `InputError` that names the field.
 
-        Raises `InputError` that names the field. The names of the original proposal are read as well; two names of one
-        argument have to say the same.
+        The names of the original proposal are read as well; two names of one argument have to say the same.
         """
         names = {_ALIASES.get(argument, argument): argument for argument in reversed([*raw])}
         names |= {argument: argument for argument in raw if argument in ARGUMENTS}
@@ -287,7 +286,6 @@ class Defragmentation:
         return cls(DefragmentationArgs.parse(args))
 
     def strategy(self, deadline: Deadline) -> Strategy:
-        """Return the strategy."""
         goal = self.args.goal
         return goal.strategy(goal.request(self.args), deadline)
 
@@ -322,10 +320,9 @@ def with_defragmentation(plugins: PluginSet, args: DefragmentationArgs) -> Plugi
 
 
 def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSettings:
-    """Return the settings with other plugins.
+    """Return the settings with other plugins and with what their arguments ask of the planner itself.
 
-    Also sets what their arguments ask of the planner itself. Of plugins by others the planner knows no arguments: it
-    orders nodes by cpu and protects none.
+    The planner knows no arguments of third-party plugins: it orders nodes by cpu and protects none.
     """
     balance = plugins.balance.plugin
     args = balance.args if isinstance(balance, Defragmentation) else None

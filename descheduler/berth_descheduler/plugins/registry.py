@@ -47,9 +47,9 @@ class PluginRegistry:
             self._of_name.setdefault(registration.name, []).append(registration)
 
     @classmethod
-    def discover(cls, own: Mapping[str, PluginType], found: Iterable[EntryPoint] | None = None) -> "PluginRegistry":
+    def discover(cls, own: Mapping[str, PluginType], installed: Iterable[EntryPoint] | None = None) -> "PluginRegistry":
         """Return a registry of Berth's own and installed plugins; imports nothing."""
-        plugin_entry_points = entry_points(group=ENTRY_POINT_GROUP) if found is None else found
+        plugin_entry_points = entry_points(group=ENTRY_POINT_GROUP) if installed is None else installed
         ours = (Registration(plugin_name, _OWN, _already_loaded(plugin)) for plugin_name, plugin in own.items())
         return cls((*ours, *map(_registration, plugin_entry_points)))
 
@@ -59,7 +59,7 @@ class PluginRegistry:
         return tuple(sorted(self._of_name))
 
     def reads(self) -> tuple[ObjectKind, ...]:
-        """Return the kinds that plugins read beside those of a snapshot; of one that cannot be loaded none is known."""
+        """Return the kinds that plugins read beside those of a snapshot, apart from plugins that cannot be loaded."""
         kinds: set[ObjectKind] = set()
         for registrations in self._of_name.values():
             for registration in registrations:

@@ -49,7 +49,8 @@ class ConvertedProfile:
 def convert_upstream(raw: object, registry: PluginRegistry) -> tuple[ConvertedProfile, ...]:
     """Return the policies of an upstream file; every one of them can be run.
 
-    Raises `InputError` for a file that is none, and for what narrows the choice of pods and cannot be carried over.
+    Raises `InputError` for a file that is not of the upstream descheduler, and for what narrows the choice of pods and
+    cannot be carried over.
     """
     if not isinstance(raw, Mapping) or not is_upstream(raw):
         is_ours = isinstance(raw, Mapping) and raw.get("kind") == POLICY_KIND

@@ -104,10 +104,7 @@ class PolicyRun:
 
 
 def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: PluginRegistry) -> PolicyRun:
-    """Return what a policy asks for.
-
-    Raises `PolicyError` with everything that is wrong, each with its full path.
-    """
+    """Return what a policy asks for; raises `PolicyError` with everything that is wrong, each with its full path."""
     spec = policy.spec
     errors: list[InputError] = []
 

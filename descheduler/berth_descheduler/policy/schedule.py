@@ -79,10 +79,7 @@ class Timing:
 
 
 def read_schedule(trigger: Trigger) -> Schedule | None:
-    """Return the schedule of a trigger, None if it has none.
-
-    Raises `InputError` with the field within the trigger.
-    """
+    """Return the schedule of a trigger, None if it has none; raises `InputError` with the field within it."""
     if trigger.cron and trigger.interval:
         raise InputError("interval", trigger.interval, "nothing beside cron: give the times or the distance, not both")
     if trigger.time_zone and not trigger.cron:

@@ -210,10 +210,7 @@ class MoveController:
                 assert_never(step)
 
     def _begin_reserve(self, memory: MoveMemory, counts: _Counts) -> None:
-        """Request a place, unless enough moves are under way.
-
-        The moves of one source begin together.
-        """
+        """Request a place, unless enough moves are under way; the moves of one source begin together."""
         now = self._context.clock.monotonic()
         source = memory.move.source
         if memory.retry.is_too_early(now):

@@ -294,7 +294,7 @@ def _place_left_over(facts: MoveFacts) -> Step:
 def _landing_clock(facts: MoveFacts, timeouts: MoveTimeouts) -> tuple[float | None, float]:
     """Return when the wait for a landing began, and how many seconds it may last.
 
-    Until the pod is gone it includes the pod's grace period.
+    Until the pod is gone, they include the pod's grace period.
     """
     memory = facts.memory
     if facts.seen.presence is Presence.GONE and facts.gone_since is not None:

@@ -8,10 +8,7 @@ from berth_kube import PODS, KubeClient
 
 
 def is_free(pods: Iterable[Pod]) -> bool:
-    """Return whether no pod occupies a node.
-
-    DaemonSet pods, mirror pods and terminating pods do not count.
-    """
+    """Return whether no pod occupies a node; DaemonSet, mirror and terminating pods do not count."""
     return not any(pod.occupies_node and not pod.is_terminating for pod in pods)
 
 

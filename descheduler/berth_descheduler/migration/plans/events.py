@@ -31,9 +31,9 @@ def announce(
     *,
     bad: bool = False,
 ) -> None:
-    """Record an event on a plan or policy, or on what stands for a policy.
+    """Record an event on a plan or policy, or on what stands for a policy; a failure is only logged.
 
-    It is a warning where `bad`; a failure is only logged.
+    The event is a warning where `bad`.
     """
     record_event(
         client,

@@ -95,7 +95,7 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
 def _skip_before(context: PlanContext, plan: MigrationPlan) -> dict[int, MoveStatus]:
     """Return the statuses of the moves that do not begin: the invalid ones, or all while pods wait.
 
-    Raises `LeaseLostError`.
+    Raises `LeaseLostError` if the run does not hold the Lease any more.
     """
     ahead = dict(enumerate(plan.spec.moves))
     validator = WaveValidator(

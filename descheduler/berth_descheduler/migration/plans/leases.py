@@ -8,7 +8,7 @@ from berth_kube import KubeClient, LeaseHolder
 def run_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> LeaseHolder:
     """Return the holder of the Lease of runs, of which there is one at a time.
 
-    A holder that is kept knows how long the current one has been silent.
+    Keep the holder between runs: it remembers how long the current one has been silent.
     """
     return _lease(client, clock, settings, DESCHEDULER_LEASE)
 

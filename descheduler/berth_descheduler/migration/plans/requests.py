@@ -153,9 +153,9 @@ def approve(client: KubeClient, plan: str, looked_at: LookedAt, *, asked_by: str
 
 
 def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
-    """Request a plan's abort and return the plan.
+    """Request a plan's abort and return the plan; raises `NotFoundError`, or `PlanStateError` if it is over.
 
-    Raises `NotFoundError`, or `PlanStateError` if it is over. Records `asked_by`, unless an abort was requested before.
+    It records `asked_by`, unless an abort was requested before.
     """
     stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
     refuse_abort(stored_plan)

@@ -54,10 +54,7 @@ class PlanStatusWriter:
 
 
 def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> bool:
-    """Write a plan's status and return whether that worked.
-
-    The status is only for people, so a failure stops nothing.
-    """
+    """Write a plan's status and return whether that worked; it is only for people, so a failure stops nothing."""
     try:
         client.merge_patch(MIGRATION_PLANS, plan, build_status_patch(status), subresource="status")
     except NotFoundError:

@@ -60,7 +60,7 @@ class _UnknownReplacementError(Exception):
 class ReplacementTrial:
     """Tries the replacements of one plan's pods; thread-safe.
 
-    `say_left_out` records once why none is tried.
+    It calls `say_left_out` once with the reason if none is tried.
     """
 
     def __init__(self, client: KubeClient, clock: Clock, namespace: str, say_left_out: Callable[[str], None]) -> None:

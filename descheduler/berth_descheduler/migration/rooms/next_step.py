@@ -140,7 +140,7 @@ def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomS
 def _stopped(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep | None:
     """Return how the room of a stopped plan ends.
 
-    None while the plan goes on, and while a held room may still be handed over.
+    It is None while the plan goes on, and while a held room may still be handed over.
     """
     if not facts.stop:
         return None

@@ -57,10 +57,7 @@ class RoomAnswer:
 
 
 def ask_for_room(client: KubeClient, plan: PlanIdentity, index: int, room: Room, ttl: timedelta) -> RoomAnswer:
-    """Create the Reservation of a room from its live pods.
-
-    An existing Reservation of that name is the plan's own.
-    """
+    """Create the Reservation of a room from its live pods; one that exists by that name is the plan's own."""
 
     def create() -> RoomAnswer | None:
         raw_pods: dict[str, dict[str, Any]] = {}
@@ -170,10 +167,7 @@ def _why_not_fenced(reservations: Iterable[Reservation], request: WaitRequest) -
 
 
 def _why_not_waiting(raw: dict[str, Any], room: Room, slot: RoomSlot) -> RoomAnswer | None:
-    """Return why a live pod is not the planned one, None if it is.
-
-    The watch handles a pod that got a node.
-    """
+    """Return why a live pod is not the planned one, None if it is; the watch handles a pod that got a node."""
     if raw["metadata"]["uid"] != slot.pod_uid:
         text = f"another pod has the name {room.namespace}/{slot.pod} by now"
         return RoomAnswer(refusal=RoomReason.POD_GONE, detail=text)

@@ -208,7 +208,7 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
 def _nodes_to_be_emptied_whole(plan: MigrationPlan) -> tuple[str, ...] | None:
     """Return the sources that keep all pods if one pod stays, None for all sources.
 
-    There are none with a goal that takes single pods off nodes.
+    With a goal that takes single pods off nodes there are none.
     """
     if not goal_of(plan.spec.objective).empties_nodes:
         return ()

@@ -129,7 +129,7 @@ _PREFIXES: Final = tuple(mark for mark in TAINTS if mark.key.endswith("/"))
 
 
 def _tolerated_for_ever(snapshot: Snapshot) -> frozenset[Taint]:
-    """Return the taints that end pods, but not all of those that are not bound to their nodes."""
+    """Return the taints that end pods and that some pod which is not bound to its node tolerates for ever."""
     ending_taints = {taint for node in snapshot.nodes for taint in node.taints if taint.effect == _ENDING}
     if not ending_taints:
         return frozenset()
@@ -176,10 +176,7 @@ def _belongs_to_group(node: Node) -> bool:
 
 
 def _why_not_evicted(pod: Pod, budgets: DisruptionBudgets) -> str:
-    """Return which budget keeps Karpenter from evicting a pod, "" if none does.
-
-    It does not evict mirror pods and those that tolerate its taint: their budgets are not asked.
-    """
+    """Return which budget keeps Karpenter from evicting a pod, "" if none does."""
     if pod.is_mirror or tolerates(pod.spec.tolerations, _DISRUPTED):
         return ""
     refusal = budgets.refusal(pod)

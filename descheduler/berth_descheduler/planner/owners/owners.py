@@ -1,4 +1,4 @@
-"""Answers for the pods of one snapshot: does their controller make them again, now, and as they are?"""
+"""Whether the controller of a pod makes it again, now, and as it is."""
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
@@ -122,9 +122,9 @@ class Owners:
             has_succeeded = self._has_succeeded(pod, workload)
             yield from ending_refusals(workload, pod, self._makers.pods_of(pod), self._now, has_succeeded=has_succeeded)
         template = workload.spec.template
-        if kind != STATEFUL_SET_KIND and template is not None and (asked := self._asked(pod, template)):
+        if kind != STATEFUL_SET_KIND and template is not None and (differences := self._differences(pod, template)):
             origin = f"its {workload.kind} {workload.metadata.name} makes the replacement from its template"
-            yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
+            yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {differences}")
 
     def _has_succeeded(self, pod: Pod, job: Workload) -> bool:
         if job.spec.success_policy is None:
@@ -135,9 +135,9 @@ class Owners:
         return self._successful[key]
 
     def _ending_above(self, workload: Workload) -> Refusal | None:
-        """Return why a workload is about to go, for the garbage collector is about to delete it.
+        """Return why the garbage collector is about to delete a workload.
 
-        What controls it is being deleted, or its Deployment is gone.
+        Its owner is being deleted, or its Deployment is gone.
         """
         above = workload.controller
         if above is None:
@@ -183,8 +183,8 @@ class Owners:
         if takes_current_revision(stateful_set, pod) and current != update:
             kept = self._kept_template(stateful_set)
             if kept is not None:
-                if asked := self._asked(pod, kept, is_other_revision=made_from != current):
-                    text = f"its {title} makes the replacement from revision {current}, which {asked}"
+                if differences := self._differences(pod, kept, is_other_revision=made_from != current):
+                    text = f"its {title} makes the replacement from revision {current}, which {differences}"
                     yield Refusal(RefusalReason.TEMPLATE_DIFFERS, text)
             elif made_from != current:
                 revision = f"revision {current}, which is not known" if current else "a revision that is not known"
@@ -192,9 +192,9 @@ class Owners:
                 yield Refusal(RefusalReason.TEMPLATE_DIFFERS, text)
             return  # the pod was made from it
         is_other_revision = bool(update and made_from and made_from != update)
-        if asked := self._asked(pod, template, is_other_revision=is_other_revision):
+        if differences := self._differences(pod, template, is_other_revision=is_other_revision):
             origin = f"its {title} makes the replacement from {f'revision {update}' if update else 'its template'}"
-            yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
+            yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {differences}")
 
     def _kept_template(self, stateful_set: Workload) -> PodTemplate | None:
         """Return the template of a StatefulSet's current revision, None where it is not known."""
@@ -204,7 +204,7 @@ class Owners:
             return None
         return revision.template
 
-    def _asked(self, pod: Pod, template: PodTemplate, *, is_other_revision: bool = False) -> str:
+    def _differences(self, pod: Pod, template: PodTemplate, *, is_other_revision: bool = False) -> str:
         """Return how the replacement differs from the pod, "" for nothing that matters."""
         differences = self._templates.differences(pod, template, is_other_revision=is_other_revision)
         return ", ".join(filter(None, (differences, self._labels.difference(pod, template))))
@@ -220,8 +220,8 @@ class Owners:
             yield Refusal(RefusalReason.NO_REPLACEMENT, text)
         task_name = pod.metadata.annotations.get(VOLCANO_TASK_ANNOTATION, "")
         template = next((task.template for task in job.spec.tasks if task.name == task_name), None)
-        if template is not None and (asked := self._asked(pod, template)):
-            text = f"its {title} makes the replacement from its task {task_name}, which {asked}"
+        if template is not None and (differences := self._differences(pod, template)):
+            text = f"its {title} makes the replacement from its task {task_name}, which {differences}"
             yield Refusal(RefusalReason.TEMPLATE_DIFFERS, text)
 
 

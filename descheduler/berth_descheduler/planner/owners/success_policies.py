@@ -28,9 +28,9 @@ def _is_met(rule: SuccessPolicyRule, completed: Sequence[range]) -> bool:
     """Return whether a rule is met: by all of its indexes, or by as many of them, or of all indexes, as it counts."""
     if rule.succeeded_indexes is None:
         return rule.succeeded_count is not None and sum(map(len, completed)) >= rule.succeeded_count
-    asked = _merged(_ranges(rule.succeeded_indexes))
-    wanted = sum(map(len, asked)) if rule.succeeded_count is None else rule.succeeded_count
-    return wanted > 0 and _in_both(asked, completed) >= wanted
+    indexes_asked = _merged(_ranges(rule.succeeded_indexes))
+    wanted = sum(map(len, indexes_asked)) if rule.succeeded_count is None else rule.succeeded_count
+    return wanted > 0 and _in_both(indexes_asked, completed) >= wanted
 
 
 def _ranges(text: str) -> Iterator[range]:
@@ -63,13 +63,13 @@ def _merged(ranges: Iterable[range]) -> list[range]:
     return merged
 
 
-def _in_both(asked: Sequence[range], completed: Sequence[range]) -> int:
+def _in_both(wanted: Sequence[range], completed: Sequence[range]) -> int:
     """Return how many indexes are in both sequences, each of which is merged."""
     number, here, there = 0, 0, 0
-    while here < len(asked) and there < len(completed):
-        start, stop = max(asked[here].start, completed[there].start), min(asked[here].stop, completed[there].stop)
+    while here < len(wanted) and there < len(completed):
+        start, stop = max(wanted[here].start, completed[there].start), min(wanted[here].stop, completed[there].stop)
         number += max(0, stop - start)
-        if asked[here].stop <= completed[there].stop:
+        if wanted[here].stop <= completed[there].stop:
             here += 1
         else:
             there += 1

@@ -70,42 +70,46 @@ class Templates:
 
         `is_other_revision` says that the pod was made from another template.
         """
-        asked, held, key = template.spec, pod.spec, (id(template), is_other_revision)
+        template_spec, pod_spec, key = template.spec, pod.spec, (id(template), is_other_revision)
         alike = self._alike.get(key)
         differences: list[str] = []
-        if alike is None or _COMPARED(alike) != _COMPARED(held):
-            differences += _differences(pod, asked, is_other_revision=is_other_revision)
+        if alike is None or _COMPARED(alike) != _COMPARED(pod_spec):
+            differences += _differences(pod, template_spec, is_other_revision=is_other_revision)
             if not differences and not _is_set_by_vpa(pod):
-                self._alike[key] = held
-        if asked.volumes:
-            differences += _further_volumes(asked, held)
+                self._alike[key] = pod_spec
+        if template_spec.volumes:
+            differences += _further_volumes(template_spec, pod_spec)
         return ", ".join(differences)
 
 
-def _differences(pod: Pod, asked: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
-    if asked.node_name:
-        yield f"names the node {asked.node_name}"
-    for gate in asked.scheduling_gates:
+def _differences(pod: Pod, template_spec: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
+    if template_spec.node_name:
+        yield f"names the node {template_spec.node_name}"
+    for gate in template_spec.scheduling_gates:
         if gate.name not in _OWN_GATES:
             yield f"waits until another program takes off the scheduling gate {gate.name}"
-    yield from _greater_requests(pod, asked)
-    yield from _other_nodes(asked, pod.spec, is_other_revision=is_other_revision)
-    yield from _other_names(asked, pod.spec)
-    yield from _other_system(asked, pod.spec, is_other_revision=is_other_revision)
-    yield from _further_things_of_the_node(asked, pod.spec)
+    yield from _greater_requests(pod, template_spec)
+    yield from _other_nodes(template_spec, pod.spec, is_other_revision=is_other_revision)
+    yield from _other_names(template_spec, pod.spec)
+    yield from _other_system(template_spec, pod.spec, is_other_revision=is_other_revision)
+    yield from _further_things_of_the_node(template_spec, pod.spec)
 
 
 def _is_set_by_vpa(pod: Pod) -> bool:
     return any(key in pod.metadata.annotations for key in VPA_ANNOTATIONS)
 
 
-def _greater_requests(pod: Pod, asked: PodSpec) -> Iterator[str]:
+def _greater_requests(pod: Pod, template_spec: PodSpec) -> Iterator[str]:
     """Yield which requests the replacement has beyond the pod's."""
-    held = pod.spec
-    if asked.resources == held.resources and not asked.overhead and _have_equal_containers(asked, held):
+    pod_spec = pod.spec
+    if (
+        template_spec.resources == pod_spec.resources
+        and not template_spec.overhead
+        and _have_equal_containers(template_spec, pod_spec)
+    ):
         return
     try:
-        held_amounts, amounts = effective_requests(held), _requests_as_admitted(pod, asked)
+        held_amounts, amounts = effective_requests(pod_spec), _requests_as_admitted(pod, template_spec)
     except InputError as error:
         yield f"has requests that cannot be read ({error})"
         return
@@ -115,9 +119,9 @@ def _greater_requests(pod: Pod, asked: PodSpec) -> Iterator[str]:
         yield f"asks for {name} {in_replacement[name]}{instead}"
 
 
-def _have_equal_containers(asked: PodSpec, held: PodSpec) -> bool:
+def _have_equal_containers(template_spec: PodSpec, pod_spec: PodSpec) -> bool:
     """Return whether each container of a template is in the pod with the same resources, as nearly always."""
-    pairs = ((asked.containers, held.containers), (asked.init_containers, held.init_containers))
+    pairs = ((template_spec.containers, pod_spec.containers), (template_spec.init_containers, pod_spec.init_containers))
     return all(_are_equal(in_template, in_pod) for in_template, in_pod in pairs)
 
 
@@ -126,20 +130,20 @@ def _are_equal(in_template: tuple[Container, ...], in_pod: tuple[Container, ...]
     return all(resources_by_name.get(container.name) == container.resources for container in in_template)
 
 
-def _requests_as_admitted(pod: Pod, asked: PodSpec) -> ResourceAmounts:
+def _requests_as_admitted(pod: Pod, template_spec: PodSpec) -> ResourceAmounts:
     """Return what the replacement requests once admission has added what it added to the pod."""
-    held = pod.spec
+    pod_spec = pod.spec
     by_vpa = _VPA_RESOURCES if _is_set_by_vpa(pod) else frozenset[str]()
     spec = PodSpec(
-        containers=_as_admitted(asked.containers, held.containers, by_vpa),
-        init_containers=_as_admitted(asked.init_containers, held.init_containers, by_vpa),
-        resources=asked.resources,
-        overhead=asked.overhead or held.overhead,
+        containers=_as_admitted(template_spec.containers, pod_spec.containers, by_vpa),
+        init_containers=_as_admitted(template_spec.init_containers, pod_spec.init_containers, by_vpa),
+        resources=template_spec.resources,
+        overhead=template_spec.overhead or pod_spec.overhead,
     )
     amounts = effective_requests(spec)
-    if asked.resources is None and held.resources is not None:
+    if template_spec.resources is None and pod_spec.resources is not None:
         # Admission has set them, and does again, or the template does not have them any more.
-        amounts = amounts.largest(effective_requests(msgspec.structs.replace(spec, resources=held.resources)))
+        amounts = amounts.largest(effective_requests(msgspec.structs.replace(spec, resources=pod_spec.resources)))
     return amounts
 
 
@@ -147,18 +151,18 @@ def _as_admitted(
     in_template: Iterable[Container], in_pod: Iterable[Container], by_vpa: frozenset[str]
 ) -> tuple[Container, ...]:
     """Return the replacement's containers in the pod's order, and at the end those that only the template has."""
-    asked = {container.name: container for container in in_template}
-    merged = [_merged(asked.pop(container.name, container), container, by_vpa) for container in in_pod]
-    return (*merged, *asked.values())
+    not_in_pod = {container.name: container for container in in_template}
+    merged = [_merged(not_in_pod.pop(container.name, container), container, by_vpa) for container in in_pod]
+    return (*merged, *not_in_pod.values())
 
 
-def _merged(asked: Container, held: Container, by_vpa: frozenset[str]) -> Container:
+def _merged(template_container: Container, pod_container: Container, by_vpa: frozenset[str]) -> Container:
     """Return a container as admission makes it: what the template leaves open is as in the pod."""
     requests: dict[str, RawQuantity] = {
-        **_requests_of(held.resources),
-        **{name: amount for name, amount in _requests_of(asked.resources).items() if name not in by_vpa},
+        **_requests_of(pod_container.resources),
+        **{name: amount for name, amount in _requests_of(template_container.resources).items() if name not in by_vpa},
     }
-    return msgspec.structs.replace(asked, resources=ResourceRequirements(requests=requests))
+    return msgspec.structs.replace(template_container, resources=ResourceRequirements(requests=requests))
 
 
 def _requests_of(resources: ResourceRequirements) -> Mapping[str, RawQuantity]:
@@ -166,63 +170,68 @@ def _requests_of(resources: ResourceRequirements) -> Mapping[str, RawQuantity]:
     return {**resources.limits, **resources.requests}
 
 
-def _other_nodes(asked: PodSpec, held: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
+def _other_nodes(template_spec: PodSpec, pod_spec: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
     """Yield the rules by which the replacement looks for other nodes."""
-    if added := sorted(asked.node_selector.items() - held.node_selector.items()):
+    if added := sorted(template_spec.node_selector.items() - pod_spec.node_selector.items()):
         yield f"selects nodes by {_pairs(added)}"
-    elif is_other_revision and (dropped := sorted(held.node_selector.items() - asked.node_selector.items())):
+    elif is_other_revision and (
+        dropped := sorted(pod_spec.node_selector.items() - template_spec.node_selector.items())
+    ):
         yield f"does not select nodes by {_pairs(dropped)}"
-    if (asked.affinity is not None or is_other_revision) and asked.affinity != held.affinity:
-        in_template, in_pod = canonical_affinity(asked.affinity), canonical_affinity(held.affinity)
-        if in_template != in_pod and (asked.affinity is None or in_template != canonical_affinity(None)):
+    if (template_spec.affinity is not None or is_other_revision) and template_spec.affinity != pod_spec.affinity:
+        in_template, in_pod = canonical_affinity(template_spec.affinity), canonical_affinity(pod_spec.affinity)
+        if in_template != in_pod and (template_spec.affinity is None or in_template != canonical_affinity(None)):
             yield "has another affinity"
-    if asked.tolerations and asked.tolerations != held.tolerations:
-        tolerated = canonical_tolerations(asked.tolerations) - canonical_tolerations(held.tolerations)
+    if template_spec.tolerations and template_spec.tolerations != pod_spec.tolerations:
+        tolerated = canonical_tolerations(template_spec.tolerations) - canonical_tolerations(pod_spec.tolerations)
         if tolerated:
             yield f"tolerates {', '.join(sorted(toleration.key or 'every taint' for toleration in tolerated))}"
-    if asked.topology_spread_constraints and asked.topology_spread_constraints != held.topology_spread_constraints:
+    if (
+        template_spec.topology_spread_constraints
+        and template_spec.topology_spread_constraints != pod_spec.topology_spread_constraints
+    ):
         in_template, in_pod = (
-            canonical_spread(asked.topology_spread_constraints),
-            canonical_spread(held.topology_spread_constraints),
+            canonical_spread(template_spec.topology_spread_constraints),
+            canonical_spread(pod_spec.topology_spread_constraints),
         )
         if not in_template <= in_pod:
             yield "has another topologySpreadConstraint"
 
 
-def _other_names(asked: PodSpec, held: PodSpec) -> Iterator[str]:
+def _other_names(template_spec: PodSpec, pod_spec: PodSpec) -> Iterator[str]:
     """Yield the names by which the scheduler would treat the replacement differently."""
     pairs = (
-        ("priorityClassName", asked.priority_class_name, held.priority_class_name),
-        ("runtimeClassName", asked.runtime_class_name, held.runtime_class_name),
-        ("schedulerName", asked.scheduler_name.removeprefix(DEFAULT_SCHEDULER), held.scheduler_name),
+        ("priorityClassName", template_spec.priority_class_name, pod_spec.priority_class_name),
+        ("runtimeClassName", template_spec.runtime_class_name, pod_spec.runtime_class_name),
+        ("schedulerName", template_spec.scheduler_name.removeprefix(DEFAULT_SCHEDULER), pod_spec.scheduler_name),
     )
     for field, in_template, in_pod in pairs:
         if in_template and in_template != in_pod:
             yield f"has the {field} {in_template}"
 
 
-def _other_system(asked: PodSpec, held: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
+def _other_system(template_spec: PodSpec, pod_spec: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
     """Yield the replacement's operating system where it differs; admission sets none."""
-    if asked.os is not None and asked.os != held.os:
-        yield f"is for the operating system {asked.os.name}"
-    elif asked.os is None and held.os is not None and is_other_revision:
+    if template_spec.os is not None and template_spec.os != pod_spec.os:
+        yield f"is for the operating system {template_spec.os.name}"
+    elif template_spec.os is None and pod_spec.os is not None and is_other_revision:
         yield "names no operating system"
 
 
-def _further_things_of_the_node(asked: PodSpec, held: PodSpec) -> Iterator[str]:
+def _further_things_of_the_node(template_spec: PodSpec, pod_spec: PodSpec) -> Iterator[str]:
     """Yield which ports and devices of a node the replacement needs beside the pod's."""
-    for port, protocol, address in sorted(host_ports(asked) - host_ports(held)):
+    for port, protocol, address in sorted(host_ports(template_spec) - host_ports(pod_spec)):
         yield f"needs the host port {f'{address}:' if address else ''}{port}/{protocol}"
-    claims = {claim.get("name") for claim in held.resource_claims}
-    for claim in asked.resource_claims:
+    claims = {claim.get("name") for claim in pod_spec.resource_claims}
+    for claim in template_spec.resource_claims:
         if claim.get("name") not in claims:
             yield f"claims the device {claim.get('name')}"
 
 
-def _further_volumes(asked: PodSpec, held: PodSpec) -> Iterator[str]:
+def _further_volumes(template_spec: PodSpec, pod_spec: PodSpec) -> Iterator[str]:
     """Yield the volumes with a fixed location that the replacement mounts beside the pod's."""
-    tied_volumes = {_tie_of(volume) for volume in held.volumes}
-    for volume in asked.volumes:
+    tied_volumes = {_tie_of(volume) for volume in pod_spec.volumes}
+    for volume in template_spec.volumes:
         if (tie := _tie_of(volume)) and tie not in tied_volumes:
             yield f"mounts the {tie}"
 

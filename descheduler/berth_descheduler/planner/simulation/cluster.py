@@ -1,6 +1,6 @@
 """The planner's snapshot: sorted, numbered, amounts as columns, pods in classes.
 
-Odd data is reported here, not repaired.
+Data that cannot be read is reported here, not repaired.
 """
 
 from collections import Counter, defaultdict
@@ -244,7 +244,6 @@ class Cluster:
         )
 
     def node_name(self, node: NodeIndex) -> str:
-        """Return a node's name."""
         return self.nodes[node].metadata.name
 
     def amounts_of(self, pod: PodIndex) -> ResourceAmounts:

@@ -1,7 +1,4 @@
-"""The lasting rules on where a class of pods may go: node state, taints, node affinity and volumes.
-
-No plan changes these.
-"""
+"""The rules on where a class of pods may go that no plan changes: node state, taints, node affinity and volumes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -40,10 +37,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
-    """Return why a node neither takes nor gives pods.
-
-    It is not selected, cooling down, not ready, cordoned or being drained, or its data is missing or odd.
-    """
+    """Return why a node neither takes nor gives pods, None if it does."""
     node = cluster.nodes[number]
     if node.metadata.unreadable:
         return Refusal(RefusalReason.NODE_DATA_ODD, f"the node cannot be read: {node.metadata.unreadable}")
@@ -306,10 +300,7 @@ class NodeFit:
         return self._of_nodes[node]
 
     def of_class(self, class_index: ClassIndex) -> Refusal | None:
-        """Return why pods of a class go nowhere.
-
-        Their volumes are not known, a selector cannot be read, or their namespace is crowded.
-        """
+        """Return why pods of a class go nowhere: unknown volumes, an unreadable selector or a crowded namespace."""
         return self._unknown.get(class_index)
 
     def profile(self, class_index: ClassIndex) -> int:

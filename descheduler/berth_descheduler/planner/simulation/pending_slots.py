@@ -82,10 +82,7 @@ def _slot_pod(reservation: Reservation, task: ReservationTask, name: str, node: 
 
 
 def _without_neighbours(spec: PodSpec) -> PodSpec:
-    """Return a spec without node name, pod affinities, spread constraints, volumes and scheduling gates.
-
-    A placeholder asks for none of these.
-    """
+    """Return a spec without the constraints on other pods and volumes for which a placeholder does not ask."""
     affinity = None if spec.affinity is None else Affinity(node_affinity=spec.affinity.node_affinity)
     return msgspec.structs.replace(
         spec, node_name="", affinity=affinity, topology_spread_constraints=(), volumes=(), scheduling_gates=()

@@ -70,12 +70,10 @@ class PodClass:
 
     @property
     def namespace(self) -> str:
-        """Return the namespace of the class's pods."""
         return self.example.metadata.namespace
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels of the class's pods."""
         return self.example.metadata.labels
 
     @property
@@ -214,10 +212,7 @@ def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool, demands: tu
 
 
 def _amounts(pod: Pod) -> tuple[ResourceAmounts, str]:
-    """Return a pod's requests, and what is unreadable about them.
-
-    They are the greater of what it occupies now and what its replacement would request.
-    """
+    """Return the greater of what a pod occupies and what its replacement requests, and what of them is unreadable."""
     if pod.metadata.unreadable:
         return ResourceAmounts.empty(), pod.metadata.unreadable
     try:

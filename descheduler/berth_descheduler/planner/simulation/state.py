@@ -80,10 +80,7 @@ class State:
         return self.pod_affinity.is_constrained(class_index) or self.topology_spread.is_constrained(class_index)
 
     def is_independent(self, class_index: ClassIndex) -> bool:
-        """Return whether a class neither depends on other pods nor restricts them.
-
-        Requests and node constraints then decide alone where its pods fit.
-        """
+        """Return whether requests and node constraints alone decide where a class fits, and it restricts no others."""
         return not (
             self.depends_on_others(class_index)
             or self.pod_affinity.is_counted(class_index)
