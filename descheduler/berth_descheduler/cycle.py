@@ -175,6 +175,7 @@ class Cycle:
             ):
                 return steps()
         finally:
+            # Released, not left to expire: the next run would wait for its whole duration.
             self._lease.release()
 
     def _resume(self, plan: MigrationPlan) -> Outcome:
@@ -208,6 +209,7 @@ class Cycle:
 
     def _run_steps(self, request: MigrationPlan | None) -> Outcome:
         with self._timed(Phase.LEFTOVERS):  # 2 undo or adopt what an interrupted run left
+            # Before any snapshot: taints and places that an ended run left would shut nodes for the plan.
             leftovers = self._clear_leftovers()
         adopted_outcomes = tuple(self._adopt(leftovers))
         if self._context.stop.is_set():
@@ -288,10 +290,12 @@ class Cycle:
         """Leave a further plan what this one has left of the run's limits; return whether that is anything."""
         settings, planner, now = self._settings, self._planner, self._context.clock.now()
         pairs = zip(plan.spec.moves, outcome.statuses, strict=True)
+        # The limits of the policy hold for the run, not for each of its plans.
         begun_moves = (*planner.run.begun, *(move for move, status in pairs if status.state is not MoveState.SKIPPED))
         self._moved |= {
             (status.namespace, status.replacement): now for status in outcome.statuses if status.replacement
         }
+        # One second earlier, as the marks on nodes have whole seconds: a mark of this run must not seem older than it.
         began = planner.run.began or now - timedelta(seconds=outcome.seconds + 1)
         moves_left = None if self._max_moves is None else self._max_moves - len(begun_moves)
         max_seconds = settings.execution.max_seconds
@@ -409,6 +413,7 @@ class Cycle:
                 return proposed_plan, reason_not_begun
             _LOG.info(telemetry.PODS_WAIT, **{telemetry.KEY_SENTENCE: reason_not_begun.sentence})
             self._context.stop.wait(min(pause, max(0.0, execution.pending_wait_seconds - waited)))
+            # Pending pods may take seconds or a scale-up's minutes; each look lists the cluster and plans again.
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _keep_moved_pods(self) -> tuple[MigrationPlan, ...]:
@@ -497,6 +502,7 @@ class Cycle:
             if self._context.stop.is_set() or clock.monotonic() >= deadline:
                 verdict = Verdict.STOPPED if self._context.stop.is_set() else Verdict.NOT_APPROVED
                 return self._abort(observed_plan, verdict, "aborted: it was not approved in time")
+            # Polled, not watched: one object, and mostly for a short time.
             self._context.stop.wait(_APPROVAL_POLL_SECONDS)
             try:
                 observed_plan = self._client.get(MIGRATION_PLANS, plan_name, type=MigrationPlan)

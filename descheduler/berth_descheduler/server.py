@@ -113,6 +113,7 @@ class DeschedulerService:
         """
         with clean_up_after_operator(self._client, self._clock, self._settings):
             while not self._stop.is_set():
+                # By the monotonic clock: an interval does not shrink or grow where the node's time is set.
                 next_at = self._clock.monotonic() + interval.total_seconds()
                 try:
                     self.run_once()

@@ -122,6 +122,7 @@ def _add_problems(app: FastAPI) -> None:
         return _answer(request, _from_http(request, error))
 
     @app.exception_handler(Exception)
+    # Starlette raises the error again once this is sent, and the access log records it.
     async def failed(request: Request, _error: Exception) -> Response:
         return _answer(request, ProblemError(ProblemKind.INTERNAL, FAILED))
 

@@ -47,6 +47,8 @@ class Authority:
         self._workers = workers
         self._audiences = settings.audiences
         self._times = settings.times
+        # Tokens are cached by keyed hashes under a random key, as in the API server's own cache
+        # (cached_token_authenticator.go): what is in memory is no token, and its keys cannot be chosen to collide.
         self._secret = secrets.token_bytes(32)
         self._subjects: TtlCache[bytes, _Answer] = TtlCache(clock, settings.limits.remembered)
         self._callers: OrderedDict[bytes, None] = OrderedDict()

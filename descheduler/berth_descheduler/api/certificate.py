@@ -33,7 +33,10 @@ class Certificate:
             stamps = self._stamps()
             if stamps == self._seen:
                 return
+            # Noted before loading, so that a bad pair is logged once and not at every look.
             self._seen = stamps
+            # Tried on another context first: in the one in use, a certificate without its key would replace a good
+            # pair.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files)
             self.context.load_cert_chain(*self._files)
         except (OSError, ssl.SSLError, InputError) as error:
@@ -48,6 +51,8 @@ class Certificate:
             file_stats = [path.stat() for path in self._files]
         except OSError as error:
             raise _unusable(certificate, key, error) from error
+        # The kubelet renews a mounted Secret by turning a symbolic link (pkg/volume/util/atomic_writer.go): the file
+        # behind the path is another one then.
         return tuple((file_stat.st_mtime_ns, file_stat.st_ino) for file_stat in file_stats)
 
 

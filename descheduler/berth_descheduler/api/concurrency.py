@@ -21,6 +21,7 @@ class Workers:
         """Run a function in a thread; raises `ProblemError` at the time limit."""
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         try:
+            # Only the wait ends at the time limit: the thread is taken until the client's own timeout ends its call.
             return await asyncio.wait_for(future, self._seconds)
         except TimeoutError as error:
             text = f"the cluster did not answer within {self._seconds:g} s"

@@ -34,6 +34,7 @@ class PlanFeed:
         """None if there is none, and before `first_look`."""
         self.deleted = False
         self.error: BerthError | None = None
+        # Custom resources can be selected by their names without any `selectableFields` of the CRD (KEP-4358).
         selector = f"metadata.name={name}"
         self._informer: Informer[MigrationPlan] = Informer(
             f"plan-{name}",
@@ -120,6 +121,7 @@ class PlanFeed:
         if plan_before is None:
             # A plan that is created after a reader found none is for later readers.
             self.plan = None if self._first_look.is_set() else plan
+        # A name may be given again between two looks; a plan of another uid is no continuation of this one.
         elif plan is None or plan.metadata.uid != plan_before.metadata.uid:
             if not self.deleted:
                 self._add(deletion(plan_before))

@@ -42,7 +42,9 @@ async def stream_events(feed: PlanFeed, last_id: str, context: StreamContext) ->
     with feed.reading() as plan_changed:
         yield _RECONNECT
         while True:
+            # Cleared before the state is read: a change from here on sets it again, and the wait below ends at once.
             plan_changed.clear()
+            # Asked before the events are taken, so that the last of them cannot come between the two and stay unsent.
             is_over = feed.over
             events, position = feed.events_from(position)
             for event in events:
@@ -94,7 +96,9 @@ class EventStream(Response):
     media_type = MEDIA_TYPE
 
     def __init__(self, chunks: AsyncGenerator[bytes, None], at_end: Callable[[], None]) -> None:
+        # nginx would collect events until its buffer is full (`proxy_buffering`).
         super().__init__(headers={"X-Accel-Buffering": "no"})
+        # Starlette sets it to the length of the body that it is given, which is none.
         del self.headers["content-length"]
         self._chunks = chunks
         self._at_end = at_end

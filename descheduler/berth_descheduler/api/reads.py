@@ -39,6 +39,8 @@ def read_plans(
     client: KubeClient, *, policy: str | None, phase: PlanPhase | None, limit: int, before: str | None = None
 ) -> PlanList:
     """Return the newest plans, of a policy and in a phase if given; `before` is an earlier answer's `continue`."""
+    # Not the API server's own `continue` (KEP-365): it has no order by age, and expires with 410 Gone after some
+    # minutes.
     last_position = None if before is None else tuple(before.split("/"))
     plan_heads = client.list(MIGRATION_PLANS, type=PlanHead, page_size=_PLANS_PER_PAGE).items
     matching = [head for head in plan_heads if policy in (None, head.spec.policy) and phase in (None, head.phase)]

@@ -140,6 +140,8 @@ class RequestGuard:
         """Answer with a problem, after the body of a sender that would not read the answer before."""
         is_whole = request_body.whole or not has_body(scope)
         if not is_whole and problem.kind is not ProblemKind.TOO_SLOW:
+            # A connection that is closed while its peer still sends is reset, and the answer is lost with it (RFC 9112,
+            # 9.6).
             is_whole = await _drained(scope, request_body, self._limits.drained_bytes)
         await send_problem(scope, send, problem, close=not is_whole)
 

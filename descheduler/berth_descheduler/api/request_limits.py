@@ -123,6 +123,7 @@ class _TokenBucket:
         """Take one token; raises `ProblemError` if there is none."""
         now = self._clock.monotonic()
         level, taken_at = self._levels.pop(caller, (float(self._burst), now))
+        # A token bucket is filled when it is looked at, so that idle callers cost no timer.
         level = min(float(self._burst), level + (now - taken_at) * self._rate)
         has_token = level >= 1
         self._levels[caller] = (level - 1 if has_token else level, now)

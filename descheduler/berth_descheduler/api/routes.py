@@ -221,6 +221,7 @@ def _add_events(router: APIRouter, api: ApiContext) -> None:
             if feed.plan is None or feed.deleted:
                 raise no_such("path.name", name, "plan")
             if feed.over and last_id == feed.plan.metadata.resource_version:
+                # The answer at which an EventSource stops to reconnect (HTML standard, "Server-sent events").
                 return Response(status_code=HTTPStatus.NO_CONTENT)
             context.become_stream()
             stream = StreamContext(

@@ -127,6 +127,7 @@ class RestServer:
             proxy_headers=False,  # X-Forwarded-For would let a client choose the address its limits count for
             server_header=False,
             backlog=_BACKLOG,
+            # uvicorn takes whole seconds.
             timeout_keep_alive=max(1, round(times.idle_seconds)),
             timeout_graceful_shutdown=max(1, round(times.stop_seconds)),
             h11_max_incomplete_event_size=limits.header_bytes + limits.target_bytes + _HEAD_ROOM,

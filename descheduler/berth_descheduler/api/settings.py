@@ -111,6 +111,7 @@ class RestTimes:
     stream_seconds: float = 3600.0
     """After this a stream ends, and its reader reconnects."""
 
+    # The HTML standard advises a comment about every 15 seconds, as proxies drop silent connections.
     heartbeat_seconds: float = 15.0
     """Longest silence of a stream; the right to it is checked as often."""
 

@@ -25,6 +25,7 @@ _COUNTED: Final = frozenset({REPLICA_SET_KIND, STATEFUL_SET_KIND, JOB_KIND, REPL
 """Controllers that say how many pods they want; a Volcano Job has its gang's minimum instead."""
 
 _ROLLING_UPDATE: Final = "RollingUpdate"
+# What the API server writes where a Deployment does not say it; for StatefulSets it is 1 (KEP-961).
 _DEFAULT_OF_DEPLOYMENTS: Final = "25%"
 _PERCENTAGE: Final = re.compile(r"(\d+)%")
 _WHOLE: Final = 100
@@ -99,6 +100,8 @@ class Availability:
             return None
         key = (*kind, namespace, owner.name)
         workload = self._workloads.get(key)
+        # During a rollout the pods of a Deployment are those of two ReplicaSets, and only together are they as many as
+        # it wants.
         for above in workload.metadata.owner_references if workload is not None and kind == REPLICA_SET_KIND else ():
             above_key = (*above.group_kind, namespace, above.name)
             if above.controller and above_key[:2] == DEPLOYMENT_KIND and above_key in self._workloads:
@@ -168,4 +171,5 @@ def _resolve(amount: int | str, wanted: int) -> int:
     if isinstance(amount, int):
         return amount
     percentage = _PERCENTAGE.fullmatch(amount)
+    # Rounded down, as `ResolveFenceposts` of the Deployment controller rounds maxUnavailable (maxSurge is rounded up).
     return wanted * int(percentage[1]) // _WHOLE if percentage else 0

@@ -59,6 +59,7 @@ class _CoolDownOfNodes(Rule):
         except InputError:
             return Refusal(RefusalReason.COOLING_DOWN, f"{self.annotation} is {moved_at_text!r}, which is no time")
         is_over = self._now - moved_at >= self.span  # this way round no time is too late to be added to
+        # Plans of one run together may take further pods off a node that its first plan began to empty.
         is_own = self._run_began is not None and moved_at >= self._run_began
         return None if is_over or is_own else Refusal(RefusalReason.COOLING_DOWN, f"{self.moved} at {moved_at_text}")
 

@@ -77,6 +77,8 @@ class DisruptionBudgets:
         )
         for namespace, selections_there in self._of_namespace.items():
             for selection in selections_there:
+                # An inverted index is entered by its shortest list: then a pod meets few selections that turn out not
+                # to select it.
                 rarest = min(
                     _required_labels(selection.selector),
                     key=lambda alternatives: sum(number[namespace, *asked] for asked in alternatives),
@@ -130,6 +132,8 @@ class DisruptionBudgets:
         if (crowded := self.crowded.get(pod.metadata.namespace)) is not None:
             return crowded
         budgets = self.covering(pod)
+        # `EvictionREST.Create` (pkg/registry/core/pod/storage/eviction.go) does not choose between budgets: it fails
+        # with 500.
         if len(budgets) > 1:
             names = ", ".join(sorted(budget_key(budget) for budget in budgets))
             text = f"the API server evicts no pod under several disruption budgets: {names}"
@@ -226,6 +230,7 @@ def _allowing_one(budget: PodDisruptionBudget) -> PodDisruptionBudget:
 
 def disruptions_allowed(budget: PodDisruptionBudget) -> int:
     """Return how many disruptions a budget allows now: none while its status is older than its spec."""
+    # Until its controller has seen the spec, the API server answers every eviction with 429 (`checkAndDecrement`).
     return 0 if _is_stale(budget) else max(0, budget.status.disruptions_allowed)
 
 
@@ -243,7 +248,10 @@ def _goes_uncounted(budget: PodDisruptionBudget, pod: Pod) -> bool:
     """Return whether a pod is unready and may be evicted without counting against its budget."""
     if pod.is_ready:
         return False
+    # KEP-3017; without it a pod that never becomes ready holds up each drain of its node.
     if budget.spec.unhealthy_pod_eviction_policy == _ALWAYS_ALLOW:
         return True
     healthy, desired = budget.status.current_healthy, budget.status.desired_healthy
+    # With 0 desired pods, which is also the status of a budget that its controller has not seen, the API server counts
+    # the pod.
     return not _is_stale(budget) and 0 < desired <= healthy

@@ -38,6 +38,7 @@ def estimate_seconds(moves: Sequence[PlannedMove], seconds: Sequence[int]) -> in
     now = 0
     while True:
         for index in waiting.begin(at_once, under_way=len(ends)):
+            # An event-driven simulation: time jumps from the end of one move to the next, however long the moves take.
             heappush(ends, (now + seconds[index], index))
         if not ends:
             return now

@@ -39,6 +39,7 @@ NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-evict
 
 Refusals: TypeAlias = tuple[Refusal, ...]
 
+# `SystemCriticalPriority` in pkg/apis/scheduling: twice the highest priority that users may define.
 SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
 """From here on priorities are Kubernetes' own."""
 
@@ -132,6 +133,8 @@ def _if_any(refusal: Refusal | None) -> Refusals:
 
 
 def _life_refusals(pod: Pod) -> Refusals:
+    # The eviction API asks no budget about a pod that is Pending or over (`canIgnorePDB`): such a pod has no place to
+    # move.
     if pod.status.phase == "Running" and not pod.is_terminating and not pod.is_gated:
         return ()
     ending = (Refusal(RefusalReason.TERMINATING, "it is being deleted"),) if pod.is_terminating else ()
@@ -167,10 +170,12 @@ def _storage_refusals(pod: Pod) -> Refusals:
 def _tied_to(pod: Pod) -> Iterator[Refusal]:
     """Yield why a pod would lose its volumes or devices, or why a placeholder cannot hold them."""
     for volume in pod.spec.volumes:
+        # The pod owns the claim of a generic ephemeral volume (KEP-1698), so the garbage collector takes it along.
         if volume.ephemeral is not None:
             text = f"the claim of volume {volume.name} would be deleted with the pod"
             yield Refusal(RefusalReason.LOCAL_STORAGE, text)
         elif volume.is_attached:
             yield Refusal(RefusalReason.UNKNOWN_VOLUME, f"it is not known from where volume {volume.name} is reached")
+    # Devices of extended resources may be claims as well (KEP-5004), which then stand in the status only.
     if pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None:
         yield Refusal(RefusalReason.RESOURCE_CLAIM, "it holds devices by resource claims")

@@ -150,6 +150,7 @@ def gangs_of(pod: Pod) -> tuple[Gang, ...]:
         gangs = (*gangs, Gang(GangKind.VOLCANO_POD_GROUP, namespace, name))
     if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name:
         gangs = (*gangs, Gang(GangKind.POD_GROUP, namespace, pod.spec.scheduling_group.pod_group_name))
+    # The first form of gangs in Kubernetes (KEP-4671); later a pod names its PodGroup by `schedulingGroup` (KEP-5832).
     if (ref := pod.spec.workload_ref) is not None:
         gangs = (*gangs, Gang(GangKind.WORKLOAD, namespace, ref.name, ref.pod_group, ref.pod_group_replica_key))
     return gangs

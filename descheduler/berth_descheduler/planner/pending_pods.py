@@ -143,6 +143,7 @@ def _is_on_its_own(pod: Pod) -> bool:
 
 def serving_order(pod: Pod) -> tuple[int, str, str]:
     """Return the sort key by which waiting pods are served: higher priority first, then the older."""
+    # As the plugin PrioritySort, which goes by the time of entering the queue: the pods' age stands for that here.
     return (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.key)
 
 

@@ -171,8 +171,10 @@ def _namespace(problem: Problem, pod: PodIndex) -> str:
     return problem.cluster.pods[pod].pod.metadata.namespace
 
 
+# Every node has these as well: no node is bought for them.
 _NOT_BOUGHT: Final = frozenset({PODS, EPHEMERAL_STORAGE})
 _STATEFUL_SET: Final = "StatefulSet"
+# The API server's default of `terminationGracePeriodSeconds`.
 _USUAL_GRACE_SECONDS: Final = 30
 _LARGEST_NUMBER: Final = (1 << 31) - 1
 _MILLION: Final = 1_000_000

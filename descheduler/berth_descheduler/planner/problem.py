@@ -643,6 +643,8 @@ class DisruptionCost:
         return sorted(pods, key=lambda pod: (self.weight(pod), -self._born[pod], pod))
 
     def _weigh_class(self, example: Pod) -> int:
+        # The logarithm: values of PriorityClasses spread over nine digits, of which only the order of magnitude matters
+        # here.
         priority = max(0, example.spec.priority or 0).bit_length() << _PRIORITY_BITS
         evicted = 0 if has_deployment(example) else _EVICTED
         cost_alone = _ONLY // max(1, self._pods_of_controller[_controller_key(example)])

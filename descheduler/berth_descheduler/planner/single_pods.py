@@ -132,6 +132,7 @@ class _SinglePodsRun:
     @cached_property
     def _fullest_first(self) -> tuple[NodeIndex, ...]:
         """Return the nodes in the order in which they are tried: by rank, and of equal rank the fullest first."""
+        # Best fit keeps the large free pieces whole, for pods that fit nowhere else.
         cluster, ranks = self._problem.cluster, self._problem.target_ranks
         column = cluster.column.get(self._problem.settings.resource_type)
 

@@ -400,6 +400,7 @@ def _measure(
         pieces = [0 if column is None else max(0, row[column]) for column in columns]
         totals = [total + piece for total, piece in zip(totals, pieces, strict=True)]
         refusal = closed or profile.refusal(node)
+        # Pods of one shape need no packing: how many fit on a node is the least quotient of its resources.
         count = (
             0
             if refusal

@@ -62,6 +62,7 @@ def assign_waves(problem: Problem, state: State, steps: Sequence[Step]) -> tuple
     groups = [group_of_class.get(_class_of(problem, step)) for step in steps]
     limits_of_steps = [limits.of(step.pod) for step in steps]
     in_given_order = _fill_waves(steps, groups, limits_of_steps, range(len(steps)))
+    # List scheduling (Graham, 1966) has no order that is best for every input: two are tried, as both are cheap.
     urgent_first = _fill_waves(steps, groups, limits_of_steps, _by_urgency(steps, groups, limits_of_steps))
     return min(in_given_order, urgent_first, key=lambda waves: max(waves, default=0))
 
@@ -186,6 +187,8 @@ def find_predecessors(
     for index in sorted(range(len(steps)), key=waves.__getitem__):
         needed, covered = [], 0
         for earlier_step in sorted(direct[index], key=waves.__getitem__, reverse=True):
+            # A transitive reduction: a step that is awaited through another one need not be named, which keeps the
+            # object small.
             if not covered >> earlier_step & 1:
                 needed.append(earlier_step)
                 covered |= ancestors[earlier_step] | 1 << earlier_step
@@ -285,6 +288,8 @@ def _constrained_groups(problem: Problem, state: State, steps: Iterable[Step]) -
 
     def root(class_index: ClassIndex) -> ClassIndex:
         """Return the representative of a class's group, halving the way to it."""
+        # Union-find with path halving (Tarjan and van Leeuwen, "Worst-Case Analysis of Set Union Algorithms", JACM
+        # 1984).
         while parent[class_index] != class_index:
             parent[class_index] = parent[parent[class_index]]
             class_index = parent[class_index]

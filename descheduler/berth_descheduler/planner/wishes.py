@@ -45,6 +45,8 @@ def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) ->
     # So many nodes can keep their pods, -1 where even the order of filling costs something; so many cannot.
     spared, too_many = -1, len(in_order) + 1
     nodes_tried = len(in_order)
+    # Bisection, although sparing fewer nodes need not bring more: what is returned was tried, and is as good as the
+    # plain plan.
     for _ in range(_MOST_TRIED):
         if is_over(deadline) or too_many - spared <= 1:
             break

@@ -159,6 +159,7 @@ def _priority_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
 
     def check(pod: Pod) -> Iterator[Refusal]:
         priority = pod.spec.priority
+        # As upstream, the threshold itself is not evictable (`IsPodEvictableBasedOnPriority`).
         if priority is not None and priority >= least_priority:
             text = f"its priority {priority} is not below the priorityThreshold, which is {least_priority}"
             yield Refusal(RefusalReason.PRIORITY_TOO_HIGH, text)
@@ -187,6 +188,8 @@ def _without_least_priority(args: DefaultEvictorArgs, view: ClusterView) -> Refu
 
 
 def _replicas_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
+    # Upstream counts every pod of the owner, also those that have ended (`evictionConstraintsForMinReplicas`); these
+    # serve nobody when another one leaves.
     live = (pod for pod in view.snapshot.pods if not pod.is_terminal and not pod.is_terminating)
     sizes = Counter(_owner_key(pod, pod.controller) for pod in live)
 
@@ -228,6 +231,8 @@ def _age_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
 
 def _is_old(pod: Pod, args: DefaultEvictorArgs, view: ClusterView) -> bool:
     """Return whether a pod is at least as old as asked, False where its age is not known."""
+    # The age counts from `status.startTime`, as upstream (`evictionConstraintsForMinPodAge`): a pod may have waited for
+    # long.
     if pod.status.start_time is None or view.now is None or args.min_pod_age is None:
         return False
     try:

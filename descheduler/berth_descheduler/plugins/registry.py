@@ -79,6 +79,7 @@ class PluginRegistry:
         """
         registration = self._the_one(name)
         try:
+            # The first import of code from another distribution: whatever it raises is the fault of that distribution.
             plugin_type = registration.load()
             parse = plugin_type.parse
         except Exception as error:

@@ -177,6 +177,8 @@ def _belongs_to_group(node: Node) -> bool:
 
 def _why_not_evicted(pod: Pod, budgets: DisruptionBudgets) -> str:
     """Return which budget keeps Karpenter from evicting a pod, "" if none does."""
+    # Karpenter evicts neither mirror pods nor pods that tolerate its taint (pkg/utils/pod/scheduling.go), so it does
+    # not ask their budgets.
     if pod.is_mirror or tolerates(pod.spec.tolerations, _DISRUPTED):
         return ""
     refusal = budgets.refusal(pod)

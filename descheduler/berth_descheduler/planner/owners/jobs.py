@@ -41,6 +41,7 @@ def ending_refusals(
     `has_succeeded` says that its success policy is met already.
     """
     name = f"Job {job.metadata.name}"
+    # The controller of Kubernetes leaves such a Job to another one, such as Kueue's MultiKueue (KEP-4368).
     if job.spec.managed_by not in {"", _CONTROLLER}:
         text = f"its {name} is managed by {job.spec.managed_by}, which is not known to make its pods again"
         yield Refusal(RefusalReason.UNKNOWN_CONTROLLER, text)
@@ -68,11 +69,13 @@ def failing_refusal(job: Workload | None, active_pods: int) -> Refusal | None:
     if job is None:
         return _refusal("its Job is not in the snapshot, so it is not known how many evictions would fail that")
     spec, name = job.spec, f"Job {job.metadata.name}"
+    # An eviction counts as a failure unless a rule says otherwise (KEP-3329).
     rules = spec.pod_failure_policy.rules if spec.pod_failure_policy else ()
     if _ignores_evictions(rules):
         return None
     if rules:
         return _refusal(f"the podFailurePolicy of its {name} does not ignore an eviction first of all")
+    # Failures are then counted for each index (KEP-3850), and in annotations of pods that may be gone.
     if spec.backoff_limit_per_index is not None or spec.backoff_limit is None:
         return _refusal(f"it is not known how many evictions its {name} outlives")
     retries = spec.backoff_limit - (job.status.failed or 0)

@@ -10,6 +10,7 @@ from typing import Final
 from berth_core import Pod, Snapshot
 from berth_descheduler.framework import Refusal, RefusalReason
 
+# KEP-2307 tracks finished pods of Jobs by this finalizer.
 HARMLESS_FINALIZERS: Final = frozenset({"batch.kubernetes.io/job-tracking"})
 """The Job controller removes its finalizer as soon as it has counted the pod."""
 

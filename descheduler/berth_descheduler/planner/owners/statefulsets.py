@@ -92,6 +92,7 @@ def revision_of(pod: Pod) -> str:
 
 
 def _start(stateful_set: Workload) -> int:
+    # Ordinals begin elsewhere than at 0 where a StatefulSet is moved between clusters in slices (KEP-3335).
     return (stateful_set.spec.ordinals.start or 0) if stateful_set.spec.ordinals else 0
 
 
@@ -103,6 +104,7 @@ def _why_unready(pod: Pod, min_ready_seconds: int, now: datetime | None) -> str:
         return f"is {pod.status.phase or 'not Running'}"
     if not pod.is_ready:
         return "is not Ready"
+    # KEP-2599; the StatefulSet waits for as long before it makes the next pod.
     if now is None or not min_ready_seconds or _has_been_ready(pod, timedelta(seconds=min_ready_seconds), now):
         return ""
     return f"has not been Ready for {min_ready_seconds} s"

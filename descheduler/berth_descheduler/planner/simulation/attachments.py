@@ -23,6 +23,7 @@ _IN_TREE: Final = {
 }
 """In-tree kinds of volumes, and the CSI drivers to which they have migrated (KEP-625)."""
 
+# StorageClasses from before the migration still name the in-tree provisioner.
 _PROVISIONERS: Final = {
     "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
     "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
@@ -61,6 +62,9 @@ def attach_columns(
     def capacity(name: str, driver: str) -> int:
         """Return how many volumes a driver can attach to a node."""
         limit = limits.get(name, {}).get(driver)
+        # kube-scheduler counts attached volumes by VolumeAttachments, too, and not by pods alone
+        # (`getNodeVolumeAttachmentInfo` in nodevolumelimits/csi.go): a volume stays attached for a while after its last
+        # pod has gone.
         return everything[driver] if limit is None else max(0, limit - lingering[name, driver])
 
     return AttachColumns(
@@ -130,6 +134,7 @@ def _claim_name(pod: Pod, volume: Volume) -> str:
 
     The claim of an ephemeral volume is named after the pod and the volume.
     """
+    # Named as by `VolumeClaimName` in component-helpers/storage/ephemeral (KEP-1698).
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""

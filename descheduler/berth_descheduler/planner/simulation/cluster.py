@@ -320,10 +320,14 @@ def _no_targets(snapshot: Snapshot) -> dict[NodeIndex, str]:
 
 def node_and_presence(pod: Pod) -> tuple[str, PodPresence]:
     """Return a pod's node, "" if it has none, and its presence."""
+    # kube-scheduler does not even watch pods that have ended (`newPodInformer`:
+    # status.phase!=Succeeded,status.phase!=Failed).
     if pod.is_terminal:
         return "", PodPresence.LEAVING
     if pod.spec.node_name:
         return pod.spec.node_name, PodPresence.LEAVING if pod.is_terminating else PodPresence.SETTLED
+    # The scheduler keeps a nominated pod's room free from pods of lower priority only (`addGENominatedPods`); a plan
+    # keeps it free from all that it moves.
     return pod.status.nominated_node_name or _pinned_node(pod), PodPresence.EXPECTED
 
 
@@ -350,6 +354,7 @@ def _resource_names(several: Iterable[ResourceAmounts]) -> tuple[str, ...]:
 
 def _columns(amounts: ResourceAmounts, resources: tuple[str, ...], slots: int | None = None) -> tuple[int, ...]:
     """Return amounts as a row; a pod takes `slots` pod slots, whatever it says itself."""
+    # kube-scheduler counts pods, whatever they request of the resource `pods` (`fitsRequest` in noderesources/fit.go).
     return tuple(slots if name == PODS and slots is not None else amounts.get(name) for name in resources)
 
 

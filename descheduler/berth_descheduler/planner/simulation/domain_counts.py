@@ -32,6 +32,9 @@ class DomainCounts:
         self._domain_of = domain_of
         self._sure: Counter[Domain] = Counter()
         self._possible: Counter[Domain] = Counter()
+        # Per count, how many domains have it. kube-scheduler keeps the two lowest domains for the same question
+        # (`criticalPaths` in podtopologyspread/filtering.go), which is exact for one pod; a plan moves many, and back
+        # again.
         self._levels: Counter[int] = Counter({0: domains})
         self.possible_total = 0
 

@@ -76,6 +76,8 @@ def lent_text(node: Node) -> str:
 
 def _closed_refusal(node: Node) -> Refusal | None:
     """Return why a node takes no pods now, whatever is free there."""
+    # The scheduler knows both states as taints only (KEP-382), which come some seconds later and which a pod may
+    # tolerate. A plan brings no pod to such a node.
     if not node.ready:
         return Refusal(RefusalReason.NODE_NOT_READY, "the node is not ready, or does not say whether it is")
     if node.spec.unschedulable:
@@ -121,6 +123,8 @@ class NodeTies:
         if taint is not None:
             text = f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
             return Refusal(RefusalReason.UNTOLERATED_TAINT, text)
+        # The pod would be scheduled there and evicted after its `tolerationSeconds` (KEP-166): such a move brings
+        # nothing.
         ending = ending_taint(self.spec.tolerations, lasting_taints(node))
         if ending is not None:
             taint, seconds = ending
@@ -207,6 +211,8 @@ class NodeSets:
         return _union(map(self._of_term, terms))
 
     def _of_term(self, term: NodeSelectorTerm) -> int:
+        # A null or empty term selects no node (`isEmptyNodeSelectorTerm` in
+        # component-helpers/scheduling/corev1/nodeaffinity).
         if not term.match_expressions and not term.match_fields:
             return 0
         selected = self.every
@@ -264,6 +270,7 @@ class NodeSets:
 
 def bits_of(indices: Iterable[int], count: int) -> int:
     """Return a number with the bits of some indices below a count."""
+    # Integers are immutable: to set the bits in one of them would copy all of it for each bit.
     row = bytearray((count + 7) // 8)
     for index in indices:
         row[index >> 3] |= 1 << (index & 7)

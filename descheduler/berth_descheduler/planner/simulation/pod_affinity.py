@@ -119,6 +119,8 @@ class InterPodAffinity:
             return Refusal(RefusalReason.POD_AFFINITY, "no pod that the pod's affinity asks for is surely there")
         if _any_in_domain(self._anti_affinity.get(class_index, ()), target):
             return Refusal(RefusalReason.POD_ANTI_AFFINITY, "a pod that the pod's anti-affinity shuns is there")
+        # Required anti-affinity holds both ways: kube-scheduler asks it of the pods that are there as well
+        # (interpodaffinity/filtering.go).
         if _any_in_domain(self._others_anti_affinity.get(class_index, ()), target):
             return Refusal(RefusalReason.OTHERS_ANTI_AFFINITY, "a pod there has an anti-affinity against the pod")
         if _any_in_domain(self._placeholder_anti_affinity, target):
@@ -162,6 +164,8 @@ class InterPodAffinity:
             self._read_anti_affinity(index, resolve_term(written, pods.namespace, pods.labels))
 
     def _read_affinity(self, index: ClassIndex, terms: list[PodTerm]) -> _RequiredAffinity:
+        # kube-scheduler counts a pod for required affinity only if it matches all terms of the incoming pod
+        # (`podMatchesAllAffinityTerms` in interpodaffinity/filtering.go), so all terms share their counts.
         key = b"\0".join(sorted(term.key for term in terms))
         domain_counts = []
         for topology_key in sorted({term.topology_key for term in terms}):
@@ -215,6 +219,8 @@ class InterPodAffinity:
         for other_class in self._index.candidates(term.selector):
             if self._match(term, other_class) is not Match.NO:
                 self._others_anti_affinity[other_class].append(holders)
+        # A placeholder holds the place before the replacement takes it, so a term that means the placeholder keeps both
+        # out.
         if self._reader.match(term, DEFAULT_NAMESPACE, _PLACEHOLDER_LABELS) is not Match.NO:
             self._placeholder_anti_affinity.append(holders)
 
@@ -264,6 +270,8 @@ def _is_satisfied(affinity: _RequiredAffinity, source: NodeIndex, target: NodeIn
     for counts in affinity.domain_counts:
         domain = counts.domain(target)
         if domain is None:
+            # A node without the topology label of a term never satisfies it (`nodeMatchesAllTopologyTerms` in
+            # interpodaffinity/filtering.go).
             return False
         if counts.sure(domain) - (self_count if counts.domain(source) == domain else 0) <= 0:
             has_match = False

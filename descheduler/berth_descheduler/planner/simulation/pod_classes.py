@@ -42,6 +42,7 @@ class HostPort:
 
 def covers_address(address: str, other: str) -> bool:
     """Return whether two pods cannot take one port of a node on these addresses."""
+    # As `HostPortInfo.CheckConflict` of kube-scheduler: the wildcard address conflicts with every address.
     return address == other or ANY_ADDRESS in {address, other}
 
 
@@ -174,6 +175,7 @@ def _between_pods(affinity: Affinity) -> tuple[PodAffinity | None, PodAffinity |
 
 def _needs(containers: tuple[Container, ...]) -> list[tuple[object, ...]]:
     return [
+        # `restartPolicy: Always` makes an init container a sidecar, whose requests last as long as the pod (KEP-753).
         (container.resources.requests, container.resources.limits, container.ports, container.restart_policy)
         for container in containers
     ]
@@ -216,6 +218,9 @@ def _amounts(pod: Pod) -> tuple[ResourceAmounts, str]:
     if pod.metadata.unreadable:
         return ResourceAmounts.empty(), pod.metadata.unreadable
     try:
+        # During an in-place resize (KEP-1287) the pod may hold more than its spec says, or its spec may ask for more
+        # than it holds yet. Its source gives back what it holds, its target has to have what is asked for: the greater
+        # is safe for both.
         amounts = effective_requests(pod.spec).largest(occupied_requests(pod))
     except InputError as error:
         return ResourceAmounts.empty(), str(error)

@@ -105,6 +105,7 @@ def resolve_term(written: PodAffinityTerm, namespace: str, labels: Mapping[str, 
     selector = with_label_keys(written.label_selector, written.match_label_keys, labels, "In")
     selector = with_label_keys(selector, written.mismatch_label_keys, labels, "NotIn")
     namespaces = frozenset(written.namespaces)
+    # A null namespaceSelector adds no namespaces, an empty one all of them (KEP-2249).
     if not namespaces and written.namespace_selector is None:
         namespaces = frozenset({namespace})
     return PodTerm(written.topology_key, selector, namespaces, written.namespace_selector)

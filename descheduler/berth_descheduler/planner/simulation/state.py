@@ -99,6 +99,7 @@ class State:
     def fits(self, class_index: ClassIndex, node: NodeIndex) -> bool:
         """Return whether a node has free what a class requests; other resources may be overcommitted."""
         free = self.free[node]
+        # Like `fitsRequest` of kube-scheduler (noderesources/fit.go), which compares only what the pod requests.
         return all(amount <= free[column] for column, amount in self._needs[class_index])
 
     def refusal(self, pod: PodIndex, target: NodeIndex) -> Refusal | None:

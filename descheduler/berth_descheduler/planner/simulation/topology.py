@@ -133,6 +133,8 @@ class PodTopologySpread:
             counts.add(target, Weight(1, 1))
 
     def _count(self, placed: PlacedPod) -> None:
+        # kube-scheduler passes over pods with a deletion timestamp (`countPodsMatchSelector` in
+        # podtopologyspread/common.go).
         if placed.presence is PodPresence.LEAVING:
             return
         weight = Weight(1, 1) if placed.presence is PodPresence.SETTLED else Weight(0, 1)
@@ -143,6 +145,7 @@ class PodTopologySpread:
         return tuple(self._read_constraint(pods, constraint) for constraint in pods.hard_spreads)
 
     def _read_constraint(self, pods: PodClass, written: TopologySpreadConstraint) -> _Rule:
+        # With `pod-template-hash` among the keys, the pods of each revision are spread on their own (KEP-3243).
         selector = with_label_keys(written.label_selector, written.match_label_keys, pods.labels, "In")
         domains = self._domains(pods, written)
         selection = msgspec.json.encode((selector, pods.namespace), order="sorted")
@@ -168,9 +171,13 @@ class PodTopologySpread:
 
         A node that lacks one of the keys has no domain.
         """
+        # A node without the key of any hard constraint of the pod counts for none of them
+        # (`nodeLabelsMatchSpreadConstraints` in podtopologyspread/common.go).
         keys = frozenset(hard_spread.topology_key for hard_spread in pods.hard_spreads)
         honors_taints = written.node_taints_policy == _HONOR
         spec, sets = self._node_fit.profile_spec(pods.index), self._node_fit.sets
+        # Where the constraint does not say otherwise, nodes that the pod's node affinity excludes are not counted, and
+        # tainted ones are (KEP-3094).
         counting = sets.every if written.node_affinity_policy == "Ignore" else sets.selected_by(spec)
         if honors_taints:
             counting &= sets.tolerated_by(spec.tolerations)
@@ -205,6 +212,7 @@ def _skew(rule: _Rule, source: NodeIndex, domain: str) -> int:
     """
     at_source = rule.counted if rule.possible.domain(source) == domain else 0
     pods_in_domain = rule.possible.possible(domain) - at_source + rule.counts_itself
+    # With fewer domains than `minDomains` the lowest count is taken to be 0 (KEP-3022).
     if rule.sure_domains < (rule.constraint.min_domains or 1):
         return pods_in_domain
     domain_left = rule.sure.domain(source)

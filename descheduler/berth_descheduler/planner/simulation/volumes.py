@@ -16,6 +16,7 @@ ZONE_LABELS: Final = {
 }
 """Labels by which kube-scheduler's plugin VolumeZone binds a volume to a zone or region, and their present names."""
 
+# Between the zones of a regional disk in its label, as `LabelZonesToSet` of k8s.io/cloud-provider reads it.
 _ZONE_SEPARATOR: Final = "__"
 _SINGLE_POD: Final = "ReadWriteOncePod"
 """Access mode of a claim that one pod uses at a time (KEP-2485)."""
@@ -72,6 +73,7 @@ class VolumeIndex:
             return _unknown(f"claim {name} is being deleted")
         if not claim.spec.volume_name or claim.status.phase not in _BOUND:
             return _unknown(f"claim {name} is bound to no volume")
+        # The plugin VolumeRestrictions lets no second pod near the claim on any node while the first one exists.
         if _SINGLE_POD in claim.spec.access_modes:
             return _unknown(f"claim {name} is for one pod at a time, so the old pod keeps the new one out")
         volume = self._volumes.get(claim.spec.volume_name)
