@@ -1,31 +1,14 @@
 """The descheduler's metrics, and the meter that measures fragmentation for them."""
 
 import math
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, Self
+from collections.abc import Sequence
+from typing import Final
 
-import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from berth_core import (
-    BerthError,
-    Clock,
-    DeschedulerPolicyStatus,
-    MoveMethod,
-    MoveReason,
-    MoveState,
-    MoveStatus,
-    Snapshot,
-    read_timestamp,
-)
-from berth_descheduler import telemetry
+from berth_core import Clock, MoveMethod, MoveReason, MoveState, MoveStatus, Snapshot
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
-from berth_descheduler.picture import Picture
-from berth_descheduler.planner import CapacityReport, CapacityShape, Fragmentation, Plan, report_capacity
+from berth_descheduler.planner import CapacityReport, Fragmentation, Plan
 from berth_descheduler.registry import EVERY_CAPABILITY
 
 CYCLES: Final = "berth_cycles_total"
@@ -207,136 +190,3 @@ def _went_astray(status: MoveStatus) -> bool:
     """Return whether a pod was evicted and its replacement missed the target."""
     late = status.state is MoveState.FAILED and status.reason == MoveReason.REPLACEMENT_TIMEOUT
     return late or status.state is MoveState.ELSEWHERE
-
-
-# --- capacity meter --------------------------------------------------------------------------------------------------
-# The thread that measures the cluster's fragmentation at an interval, for the metrics.
-
-_END_SECONDS: Final = 5.0
-"""How long the end waits for a measurement under way."""
-
-_LOG = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class CapacitySettings:
-    """How often fragmentation is measured, and for which shapes."""
-
-    every_seconds: float | None = 300.0
-    """None: never."""
-
-    shapes: tuple[CapacityShape, ...] = ()
-    """Default: a half, a quarter and an eighth of the most frequent size of node."""
-
-
-class CapacityMeter:
-    """Measures capacity at once and then at an interval; logs errors and tries again."""
-
-    def __init__(
-        self,
-        picture: Picture,
-        clock: Clock,
-        metrics: CapacityMetrics,
-        settings: CapacitySettings,
-        keep: Callable[[CapacityReport, datetime], None] = lambda _report, _measured_at: None,
-    ) -> None:
-        self._keep = keep
-        self._picture = picture
-        self._clock = clock
-        self._metrics = metrics
-        self._settings = settings
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="capacity-meter", daemon=True)
-
-    def __enter__(self) -> Self:
-        if self._settings.every_seconds is not None:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(_END_SECONDS)
-
-    def measure(self) -> None:
-        """Read the cluster and show how fragmented it is; raises a `KubeError`."""
-        begun_at = self._clock.monotonic()
-        read = self._picture.capacity()
-        report = report_capacity(read, self._settings.shapes, sizes_of_nodes=True)
-        self._metrics.show_snapshot(read)
-        self._metrics.show(report, self._clock.monotonic() - begun_at)
-        self._keep(report, self._clock.now())
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.measure()
-            except BerthError as error:
-                _LOG.warning(telemetry.CAPACITY_UNKNOWN, **{telemetry.KEY_ERROR: str(error)})
-            self._stop.wait(self._settings.every_seconds)
-
-
-# --- policies --------------------------------------------------------------------------------------------------------
-# Metrics by policy, and what the last planning found.
-
-
-class PolicyMetrics(CycleMetrics):
-    """Counts runs by policy beside what every cycle counts."""
-
-    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
-        super().__init__(registry, clock)
-        self.found: Plan | None = None
-        """The plan of the current run; None before it has planned."""
-
-        self.busy = False
-        self._leader = Gauge(LEADER, "1 on the replica that serves the policies.", registry=registry)
-        self._policies = Gauge(POLICIES, "Policies by whether they can be run.", ["valid"], registry=registry)
-        self._runs = Counter(POLICY_RUNS, "Runs by policy and verdict.", ["policy", "verdict"], registry=registry)
-        self._running = Gauge(POLICY_RUNNING, "1 while a run of the policy is made.", ["policy"], registry=registry)
-        self._run_last = Gauge(POLICY_LAST_RUN, "When the last run began, in unix time.", ["policy"], registry=registry)
-        self._run_next = Gauge(
-            POLICY_NEXT_RUN, "When the next run is due, unix seconds.", ["policy"], registry=registry
-        )
-        self._named: set[str] = set()
-
-    def planned(self, plan: Plan) -> None:
-        """Remember what was found."""
-        super().planned(plan)
-        self.found = plan
-
-    @contextmanager
-    def running(self, policy: str) -> Iterator[None]:
-        """Show that a run is made."""
-        self.found = None
-        self.busy = True
-        self._running.labels(policy=policy).set(1)
-        try:
-            yield
-        finally:
-            self.busy = False
-            self._running.labels(policy=policy).set(0)
-
-    def run_ended(self, policy: str, verdict: str) -> None:
-        """Count a run."""
-        self._runs.labels(policy=policy, verdict=verdict).inc()
-
-    def lead(self, *, leading: bool) -> None:
-        """Show whether this replica serves the policies; only the leader shows their metrics."""
-        self._leader.set(int(leading))
-        if not leading:
-            self.show({}, invalid=0)
-
-    def show(self, policies: Mapping[str, DeschedulerPolicyStatus], *, invalid: int) -> None:
-        """Show the policies by name and status, and how many are invalid."""
-        self._policies.labels(valid="true").set(len(policies) - invalid)
-        self._policies.labels(valid="false").set(invalid)
-        for removed_policy in self._named - policies.keys():
-            for gauge in (self._run_last, self._run_next, self._running):
-                with suppress(KeyError):
-                    gauge.remove(removed_policy)
-        self._named = set(policies)
-        for policy_name, status in policies.items():
-            if (last_run := read_timestamp(status.last_run_time)) is not None:
-                self._run_last.labels(policy=policy_name).set(last_run.timestamp())
-            if (next_run := read_timestamp(status.next_run_time)) is not None:
-                self._run_next.labels(policy=policy_name).set(next_run.timestamp())

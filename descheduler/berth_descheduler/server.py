@@ -15,11 +15,12 @@ from berth_descheduler import telemetry
 from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.api.options import rest_options, rest_settings
 from berth_descheduler.api.server import serve_rest
+from berth_descheduler.capacity_meter import CapacityMeter, CapacitySettings
 from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.controller.warm_up import warm_up
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, PolicyMetrics
+from berth_descheduler.metrics import CycleMetrics
 from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
 from berth_descheduler.options import (
     GroupedCommand,
@@ -40,6 +41,7 @@ from berth_descheduler.picture import Picture
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import RunDefaults, read_plan_settings
+from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_descheduler.settings import PLAN_RETENTION, CycleSettings, Service, ServiceSettings
 from berth_descheduler.traces import plan_traces
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect

@@ -30,7 +30,7 @@ from berth_descheduler.goals.lower_fragmentation.strategy import MinimizeFragmen
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation import State
 from berth_descheduler.planner.solver import Ints, PackingModel, build_packing_model
-from berth_descheduler.planner.stranded_capacity import read_mix
+from berth_descheduler.planner.workload_mix import read_mix
 from builders import meta, node, owner, pod
 
 GPU: Final = "example.com/gpu-milli"

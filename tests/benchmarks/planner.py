@@ -30,14 +30,7 @@ from replay import replay_steps
 
 from benchmarks.constrained_instances import generate_constrained
 from benchmarks.families import FAMILIES, family, most_freed
-from benchmarks.instances import (
-    MissingDataError,
-    Recipe,
-    data_file,
-    generate,
-    load_kwok_placements,
-    load_snapshot,
-)
+from benchmarks.instances import MissingDataError, Recipe, data_file, generate, load_kwok_placements, load_snapshot
 from benchmarks.naive_drains import best_fit, first_fit
 from benchmarks.openb import GPU, most_usable, openb
 from benchmarks.packings import packing
@@ -49,7 +42,7 @@ from berth_descheduler.planner.problem import Problem, Proposal, find_sources
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver import build_packing_model
 from berth_descheduler.planner.solver.highs import is_installed
-from berth_descheduler.planner.stranded_capacity import read_mix
+from berth_descheduler.planner.workload_mix import read_mix
 from berth_descheduler.plugins.defragmentation import Defragmentation, DefragmentationArgs
 from planner_settings import args_of, planner_settings
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from berth_core.migration_plans import MoveMethod, MoveReason, MoveState
 from berth_core.reservations import ReservationPhase, ReservationReason, SlotState
 from berth_descheduler.api.access_log import RequestMetrics
-from berth_descheduler.metrics import PolicyMetrics
+from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_operator.metrics import REGISTRY
 from builders import FakeClock
 from conventions.generate_copies import CHART

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from berth_core.errors import InputError
 from berth_core.migration_plans import MoveMethod, MoveReason, MoveState, MoveStatus, PlanPhase
 from berth_core.snapshot import Snapshot
+from berth_descheduler.capacity_meter import CapacityMeter, CapacitySettings
 from berth_descheduler.metrics import (
     CAPACITY_SECONDS,
     EMPTY_NODES,
@@ -23,15 +24,14 @@ from berth_descheduler.metrics import (
     SHAPE_ROOM,
     STRANDED,
     UTILISATION,
-    CapacityMeter,
     CapacityMetrics,
-    CapacitySettings,
     CycleMetrics,
 )
 from berth_descheduler.options.policy import capacity_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.picture import Picture
-from berth_descheduler.planner.stranded_capacity import CapacityShape, read_shape, report_capacity
+from berth_descheduler.planner.capacity_shapes import CapacityShape, read_shape
+from berth_descheduler.planner.stranded_capacity import report_capacity
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
 from builders import FakeClock, node, pod

@@ -6,7 +6,7 @@ from berth_core.migration_plans import NodeBefore, NodesBefore, Objective
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, plan
-from berth_descheduler.planner.fragmentation import (
+from berth_descheduler.planner.recorded_nodes import (
     MOST_NODES,
     matches_record,
     read_record,

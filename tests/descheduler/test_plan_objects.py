@@ -24,7 +24,7 @@ from berth_core.reservations import ObjectReference, Reservation
 from berth_descheduler.migration.manifests.move_reservations import build_reservation
 from berth_descheduler.migration.manifests.plans import MOST_MOVES, PlanIdentity, build_plan, build_status_patch
 from berth_descheduler.migration.operator.cleanup import build_ungate_operations
-from berth_descheduler.planner.fragmentation import MOST_NODES
+from berth_descheduler.planner.recorded_nodes import MOST_NODES
 from berth_descheduler.planner.waves import MOST_NAMED
 from descheduler.fake_cluster import pod
 

@@ -19,12 +19,12 @@ from berth_core.policies import VALID, DeschedulerPolicy
 from berth_descheduler import picture
 from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
-from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.plans import requests as plan_requests
 from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.picture import Picture
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
+from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_kube.errors import ServerError
 from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, MIGRATION_PLANS, NODES
 from descheduler.cycle_settings import PLANNER, SETTINGS

@@ -12,13 +12,14 @@ from berth_core.errors import BerthError, InputError, PermanentError, RetryableE
 from berth_core.migration_plans import MigrationPlan
 from berth_descheduler.api.parameters import SHAPE_PATTERN, read_shapes
 from berth_descheduler.api.plan_events import events_between
-from berth_descheduler.api.problems import ProblemError, from_error, from_validation
+from berth_descheduler.api.problems import ProblemError, from_error
 from berth_descheduler.api.request_limits import RequestAdmission
+from berth_descheduler.api.request_validation import from_validation
 from berth_descheduler.api.schemas import NAME_PATTERN
 from berth_descheduler.api.settings import RestLimits, RestTimes
 from berth_descheduler.api.ttl_cache import TtlCache
 from berth_descheduler.migration.plans.conflicts import PlanStateError
-from berth_descheduler.planner.stranded_capacity import read_shape
+from berth_descheduler.planner.capacity_shapes import read_shape
 from berth_kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -119,12 +120,12 @@ def test_places_are_given_back_whatever_happens() -> None:
     )
     for _ in range(3):
         with admission.request() as visit:
-            visit.name("ann")
+            visit.count_for("ann")
             refused(503, admission.request().__enter__)
             visit.become_stream()
             assert (admission.open_requests, admission.open_streams) == (0, 1)
             with admission.request() as other:
-                other.name("ann")
+                other.count_for("ann")
                 refused(503, other.become_stream)
                 assert (admission.open_requests, admission.open_streams) == (1, 1)
         assert (admission.open_requests, admission.open_streams) == (0, 0)
@@ -133,12 +134,12 @@ def test_places_are_given_back_whatever_happens() -> None:
 def test_one_callers_places_are_not_anothers() -> None:
     admission = RequestAdmission(FakeClock(), RestLimits(requests_per_caller=1, streams_per_caller=1), RestTimes())
     with admission.request() as first, admission.request() as second, admission.request() as third:
-        first.name("ann")
-        refused(429, lambda: second.name("ann"))
-        third.name("ben")
+        first.count_for("ann")
+        refused(429, lambda: second.count_for("ann"))
+        third.count_for("ben")
         first.become_stream()
         with admission.request() as fourth:
-            fourth.name("ann")
+            fourth.count_for("ann")
             refused(429, fourth.become_stream)
     assert (admission.open_requests, admission.open_streams) == (0, 0)
 
@@ -149,7 +150,7 @@ def test_a_caller_has_a_burst_and_then_a_pace() -> None:
 
     def ask(caller: str = "ann") -> None:
         with admission.request() as visit:
-            visit.name(caller)
+            visit.count_for(caller)
 
     for _ in range(3):
         ask()

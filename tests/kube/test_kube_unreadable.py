@@ -20,10 +20,10 @@ from berth_core.snapshot import Snapshot, kind_of
 from berth_descheduler.api.reads import read_plans, read_policies
 from berth_descheduler.controller.status_controller import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
-from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.picture import Picture
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import PolicyError, RunDefaults
+from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_descheduler.report.stored_plans import PlanHead
 from berth_descheduler.snapshots import dump_cluster, read_live_snapshot
 from berth_kube.client import KubeClient

@@ -10,7 +10,7 @@ from benchmarks.families import family
 from berth_core import PlannedMove
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, PlannerSettings, plan
-from berth_descheduler.planner.problem import Prover
+from berth_descheduler.planner.quality import Prover
 from builders import node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of
 from planner.replay import replay_steps, replay_waves

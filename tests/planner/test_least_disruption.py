@@ -10,7 +10,8 @@ from berth_core.matching import TEMPLATE_HASH_LABEL
 from berth_core.objects import ContainerStatus, Node, Pod, PodDisruptionBudget
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import DISRUPTION_WEIGHTS, NO_EVICTION_ANNOTATION, plan
-from berth_descheduler.planner.problem import DisruptionCost, Problem
+from berth_descheduler.planner.disruption_cost import DisruptionCost
+from berth_descheduler.planner.problem import Problem
 from builders import disruption_budget, node, owner, pod
 from planner.clusters import claimed, consolidating, making_room, settings
 

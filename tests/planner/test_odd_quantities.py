@@ -14,7 +14,8 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import PlannerSettings, explain_kept_pods, plan
-from berth_descheduler.planner.stranded_capacity import read_shape, report_capacity
+from berth_descheduler.planner.capacity_shapes import read_shape
+from berth_descheduler.planner.stranded_capacity import report_capacity
 from berth_descheduler.report.documents import describe_plan
 from builders import node, owner, pod
 from planner.clusters import consolidating, making_room, settings

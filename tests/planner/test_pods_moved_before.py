@@ -9,7 +9,8 @@ from berth_core import NoDeadline, PlannedMove, Room
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.planner.pods_moved_before import propose_few_second_moves
-from berth_descheduler.planner.problem import Problem, Proposal, Quality
+from berth_descheduler.planner.problem import Problem, Proposal
+from berth_descheduler.planner.quality import Quality
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step
 from builders import node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of

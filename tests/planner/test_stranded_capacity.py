@@ -18,6 +18,7 @@ from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import plan
+from berth_descheduler.planner.capacity_shapes import read_shape
 from berth_descheduler.planner.pending_pods import is_pending
 from berth_descheduler.planner.rooms import Shape
 from berth_descheduler.planner.simulation import (
@@ -29,14 +30,8 @@ from berth_descheduler.planner.simulation import (
     node_part,
     node_refusal,
 )
-from berth_descheduler.planner.stranded_capacity import (
-    MOST_FRAGMENTED_NODES,
-    CapacityReport,
-    ShapeFit,
-    WorkloadFit,
-    read_shape,
-    report_capacity,
-)
+from berth_descheduler.planner.stranded_capacity import CapacityReport, ShapeFit, report_capacity
+from berth_descheduler.planner.workload_mix import MOST_FRAGMENTED_NODES, WorkloadFit
 from builders import bare_pod, node, owner, pod, reservation, task
 from planner.clusters import expression, settings, tied
 from planner.random_clusters import clusters

@@ -17,12 +17,14 @@ from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.context import ApiContext
 from berth_descheduler.api.local_access import HostGuard, LocalAuthority
-from berth_descheduler.api.openapi import CONTENT_POLICY, describe, render_page
+from berth_descheduler.api.openapi import describe
+from berth_descheduler.api.openapi_page import CONTENT_POLICY, render_page
 from berth_descheduler.api.plan_feeds import PlanFeeds
-from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
+from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error
 from berth_descheduler.api.reads import FragmentationQueries
 from berth_descheduler.api.request_guard import RequestGuard
 from berth_descheduler.api.request_limits import RequestAdmission
+from berth_descheduler.api.request_validation import from_validation
 from berth_descheduler.api.routes import build_routes
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.api.trouble_watch import TroubleWatch

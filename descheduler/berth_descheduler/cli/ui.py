@@ -160,7 +160,8 @@ def serving(client: KubeClient, namespace: str) -> Iterator[str]:
     from berth_descheduler.api.capacity_history import CapacityHistory  # noqa: PLC0415
     from berth_descheduler.api.server import RestServer  # noqa: PLC0415
     from berth_descheduler.api.settings import RestSettings  # noqa: PLC0415
-    from berth_descheduler.metrics import CapacityMeter, CapacityMetrics, CapacitySettings  # noqa: PLC0415
+    from berth_descheduler.capacity_meter import CapacityMeter, CapacitySettings  # noqa: PLC0415
+    from berth_descheduler.metrics import CapacityMetrics  # noqa: PLC0415
     from berth_descheduler.picture import Picture  # noqa: PLC0415
 
     token, registry, history = secrets.token_urlsafe(32), CollectorRegistry(), CapacityHistory()

@@ -13,9 +13,9 @@ from berth_descheduler.capability import Leading
 from berth_descheduler.controller.runner import Runner
 from berth_descheduler.controller.status_controller import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
-from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
 from berth_descheduler.migration.plans.leases import leader_lease, run_lease
+from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_descheduler.registry import EVERY_CAPABILITY
 
 _LOG = structlog.get_logger(__name__)
@@ -124,6 +124,7 @@ class LeaderElector:
         self._metrics.lead(leading=True)
         runner.work_until(self._is_over, self._stop)
         for thread in threads:
+            # Daemon threads: one that hangs in a call does not keep the replica from ending.
             thread.join(_JOIN_SECONDS)
 
 

@@ -197,4 +197,5 @@ def _by_name(store: Store[T]) -> tuple[T, ...]:
 
 
 def _key(policy: DeschedulerPolicy) -> tuple[str, int]:
+    # The API server counts the generation up with each change of the spec only, so a new status has nothing read again.
     return policy.metadata.uid, policy.metadata.generation or 0

@@ -33,7 +33,7 @@ from berth_descheduler.registry import groups_of
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 
 if TYPE_CHECKING:
-    from berth_descheduler.metrics import CapacitySettings
+    from berth_descheduler.capacity_meter import CapacitySettings
 
 # --- safety options --------------------------------------------------------------------------------------------------
 # The command line options about the safety of others: who comes first, what rests, what freed nodes carry.
@@ -360,7 +360,7 @@ def capacity_options(command: F) -> F:
 
 def capacity_settings(options: dict[str, Any]) -> "CapacitySettings":
     """Return what the options ask for; raises `InputError` naming the option."""
-    from berth_descheduler.metrics import CapacitySettings  # noqa: PLC0415 - needs what only a service's extra brings
+    from berth_descheduler.capacity_meter import CapacitySettings  # noqa: PLC0415 - needs what only a service's extra brings
 
     seconds_between = duration_option_or_none(options, "fragmentation_interval")
     try:

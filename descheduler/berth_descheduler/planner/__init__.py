@@ -3,24 +3,18 @@
 Pure, without clock and I/O, and deterministic.
 """
 
+from berth_descheduler.planner.capacity_shapes import CapacityShape, read_shape, write_shape
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, with_surges
+from berth_descheduler.planner.disruption_cost import DISRUPTION_WEIGHTS
 from berth_descheduler.planner.evictability import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION
-from berth_descheduler.planner.fragmentation import (
-    Fragmentation,
-    NodeUsage,
-    matches_record,
-    read_record,
-    record_nodes,
-    requested_share,
-    resource_type_of,
-)
+from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage, requested_share
 from berth_descheduler.planner.gangs import Gangs, gangs_of
+from berth_descheduler.planner.kept_pods import explain_kept_pods
 from berth_descheduler.planner.owners import EVERY_OWNER, Owners, OwnersOfOwners
 from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting_pods, pods_losing_room
 from berth_descheduler.planner.planning import (
     MoveWay,
     Plan,
-    explain_kept_pods,
     measure_cluster,
     plan,
     plan_surges,
@@ -28,16 +22,9 @@ from berth_descheduler.planner.planning import (
     with_ways,
     without_surges,
 )
-from berth_descheduler.planner.problem import (
-    DISRUPTION_WEIGHTS,
-    FragmentationChange,
-    Problem,
-    Proposal,
-    Prover,
-    Quality,
-    Strategy,
-    known_namespaces,
-)
+from berth_descheduler.planner.problem import Problem, Proposal, Strategy, known_namespaces
+from berth_descheduler.planner.quality import FragmentationChange, Prover, Quality
+from berth_descheduler.planner.recorded_nodes import matches_record, read_record, record_nodes, resource_type_of
 from berth_descheduler.planner.rooms import RoomMade
 from berth_descheduler.planner.settings import (
     EvictableNamespaces,
@@ -56,17 +43,14 @@ from berth_descheduler.planner.simulation.pod_classes import odd_requests
 from berth_descheduler.planner.simulation.state import State, Step
 from berth_descheduler.planner.stranded_capacity import (
     CapacityReport,
-    CapacityShape,
     ResourceState,
     ShapeFit,
     StrandedPart,
-    WorkloadFit,
     measure_nodes,
-    read_shape,
     report_capacity,
-    write_shape,
 )
 from berth_descheduler.planner.unreadable_objects import unreadable_of
+from berth_descheduler.planner.workload_mix import WorkloadFit
 
 __all__ = [
     "DISRUPTION_WEIGHTS",

@@ -1,4 +1,4 @@
-"""Why nodes refuse a pod: reasons counted, and the blocking pod."""
+"""Why nodes refuse a pod: the reasons, counted, and the pod that is in the way."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
@@ -70,10 +70,6 @@ class Blockers:
             if classes[self._class_of(PodIndex(index))].host_ports:
                 pods_by_node[node].append(PodIndex(index))
         return pods_by_node
-
-
-# --- refusing nodes --------------------------------------------------------------------------------------------------
-# Sums up why many nodes refuse one pod: reasons by number, the most frequent first.
 
 
 @dataclass(slots=True)

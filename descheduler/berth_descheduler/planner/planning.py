@@ -1,7 +1,7 @@
 """Makes a plan from a snapshot: problem, proposal within the limits, waves, and the numbers before and after."""
 
 import textwrap
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -32,28 +32,21 @@ from berth_core import (
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner.disruption_budgets import pods_needing_surge, with_reasons_not_to_surge, with_surges
+from berth_descheduler.planner.disruption_cost import DisruptionCost
 from berth_descheduler.planner.durations import estimate_seconds
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
+from berth_descheduler.planner.plan_limits import propose_within
 from berth_descheduler.planner.pods_moved_before import propose_few_second_moves
-from berth_descheduler.planner.problem import DisruptionCost, FragmentationChange, Problem, Proposal, Quality, Strategy
+from berth_descheduler.planner.problem import Problem, Proposal, Strategy
+from berth_descheduler.planner.quality import FragmentationChange, Quality
 from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, planned_rooms
 from berth_descheduler.planner.settings import PlannerSettings
-from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
+from berth_descheduler.planner.simulation import NodeIndex, State, Step, odd_requests
 from berth_descheduler.planner.single_pods import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.waves import assign_waves, find_predecessors, longest_chain
 from berth_descheduler.planner.weights import NodeWeights, format_weight
-from berth_descheduler.planner.wishes import Propose, propose_as_wished
-
-# --- limits ----------------------------------------------------------------------------------------------------------
-# The limits of a plan per node and namespace: a strategy is asked again until its proposal keeps them.
-#
-# Strategies do not know these limits. Where one proposes too much, the pods beyond a limit become immovable, and it is
-# asked again. So every plan keeps the limits, but it is not proven best within them: the order of the moves decides
-# which pods stay.
-
-_GENTLE_ROUNDS: Final = 8
-"""After this many rounds, all pods of a namespace over its limit stay, except accepted ones."""
+from berth_descheduler.planner.wishes import propose_as_wished
 
 _AFTER_SEARCH: Final = 0.1
 """The part of the time that is left for what follows a search: order, waves and reasons."""
@@ -61,114 +54,6 @@ _AFTER_SEARCH: Final = 0.1
 
 _WITHOUT_STUCK: Final = 1 / 3
 """The part of the time that is left to plan again without the pods that cannot surge."""
-
-
-def propose_within(problem: Problem, propose: Propose) -> tuple[Problem, State, Proposal]:
-    """Return a proposal within the limits, with its problem and state."""
-    proposal, state = propose(problem)
-    first_quality = proposal.quality
-    rounds = 0
-    while surplus := _find_surplus(problem, proposal, thorough=rounds >= _GENTLE_ROUNDS):
-        problem = problem.keeping(surplus)
-        proposal, state = propose(problem)
-        rounds += 1
-    if rounds and first_quality is not None and proposal.quality is not None:
-        quality = proposal.quality.bounded_by(first_quality, fewest_moves=min(1, proposal.quality.moves))
-        proposal = replace(proposal, quality=quality)
-    return problem, state, proposal
-
-
-@dataclass(slots=True)
-class _Accepted:
-    """The moves accepted within the limits so far."""
-
-    settings: PlannerSettings
-    of_namespace: Counter[str] = field(default_factory=Counter)
-    of_node: Counter[NodeIndex] = field(default_factory=Counter)
-    pods: set[PodIndex] = field(default_factory=set)
-
-    def over(self, of_namespace: Mapping[str, int]) -> set[str]:
-        """Return the namespaces that these further moves would take over their limit."""
-        max_moves = self.settings.limits.max_moves_per_namespace
-        if max_moves is None:
-            return set()
-        return {name for name, count in of_namespace.items() if self.of_namespace[name] + count > max_moves}
-
-
-def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> dict[PodIndex, Refusal]:
-    """Return the pods that must stay to keep the limits, each with the reason."""
-    settings = problem.settings
-    if settings.limits.max_moves_per_node is None and settings.limits.max_moves_per_namespace is None:
-        return {}
-    groups: defaultdict[NodeIndex, list[Step]] = defaultdict(list)
-    for step in (*proposal.steps, *proposal.evictions):
-        groups[step.source].append(step)
-    accepted = _Accepted(settings)
-    accepted.of_namespace.update(move.namespace for move in settings.run.begun)
-    accepted.of_node.update(
-        problem.cluster.node_numbers[move.source]
-        for move in settings.run.begun
-        if move.source in problem.cluster.node_numbers
-    )
-    surplus: dict[PodIndex, Refusal] = {}
-    for source, group in groups.items():
-        stands_alone = any(step.pod in proposal.reasons for step in group)
-        together = not stands_alone and {step.pod for step in group}.issuperset(problem.pods_to_move(source))
-        for judged_steps in [group] if together else [[step] for step in group]:
-            surplus |= _judge(problem, accepted, judged_steps)
-    if thorough and surplus:
-        surplus = _all_but_accepted(problem, surplus, accepted)
-    return surplus
-
-
-def _judge(problem: Problem, accepted: _Accepted, steps: Sequence[Step]) -> dict[PodIndex, Refusal]:
-    """Accept moves that only make sense together, or none of them.
-
-    Returns the pods that have to stay, each with the reason; empty if the moves are accepted.
-    """
-    namespaces = Counter(_namespace(problem, step.pod) for step in steps)
-    source, max_moves = steps[0].source, accepted.settings.limits.max_moves_per_node
-    full_namespaces = accepted.over(namespaces)
-    if full_namespaces:
-        refusals = {name: _namespace_refusal(problem, name) for name in full_namespaces}
-        pods = ((step.pod, _namespace(problem, step.pod)) for step in steps)
-        return {pod: refusals[name] for pod, name in pods if name in full_namespaces}
-    if max_moves is not None and accepted.of_node[source] + len(steps) > max_moves:
-        text = f"{max_moves} pods are moved off {problem.cluster.node_name(source)}, and no more may be"
-        return {step.pod: Refusal(RefusalReason.NODE_LIMIT, text) for step in steps}
-    accepted.of_namespace.update(namespaces)
-    accepted.of_node[source] += len(steps)
-    accepted.pods |= {step.pod for step in steps}
-    return {}
-
-
-def _all_but_accepted(
-    problem: Problem, surplus: Mapping[PodIndex, Refusal], accepted: _Accepted
-) -> dict[PodIndex, Refusal]:
-    """Return all pods that share a namespace or node with the surplus.
-
-    Accepted pods are among them only if there are no others.
-    """
-    namespaces = {_namespace(problem, pod) for pod in surplus}
-    nodes = {problem.cluster.pods[pod].node for pod in surplus}
-    refusals_alike = {
-        PodIndex(index): _namespace_refusal(problem, placed_pod.pod.metadata.namespace)
-        for index, placed_pod in enumerate(problem.cluster.pods)
-        if (placed_pod.pod.metadata.namespace in namespaces or placed_pod.node in nodes)
-        and index not in problem.pod_refusals
-    }
-    not_accepted = {pod: refusal for pod, refusal in refusals_alike.items() if pod not in accepted.pods}
-    return {**(not_accepted or refusals_alike), **surplus}
-
-
-def _namespace_refusal(problem: Problem, name: str) -> Refusal:
-    max_moves = problem.settings.limits.max_moves_per_namespace
-    text = f"at most {max_moves} pods of the namespace {name} may be moved, and this one would be one more"
-    return Refusal(RefusalReason.NAMESPACE_LIMIT, text)
-
-
-def _namespace(problem: Problem, pod: PodIndex) -> str:
-    return problem.cluster.pods[pod].pod.metadata.namespace
 
 
 # Every node has these as well: no node is bought for them.
@@ -587,57 +472,3 @@ def _reference(pod: Pod, owner: OwnerReference | None) -> ObjectReference | None
 
 def _name(problem: Problem, node: NodeIndex) -> str:
     return problem.cluster.node_name(node)
-
-
-# --- kept pods -------------------------------------------------------------------------------------------------------
-# A plan names a pod only if its reason adds to that of its node, as there may be hundreds of thousands. Here each pod
-# gets a reason: its own if it may not be moved or found no target, else that of its node.
-
-_NOT_NEEDED = Refusal(RefusalReason.NOT_NEEDED, "nothing that the plan is for is in need of its place")
-
-
-def explain_kept_pods(snapshot: Snapshot, plan: Plan) -> tuple[Refused, ...]:
-    """Return why each unmoved pod on a node stays; `plan` was made from the snapshot."""
-    problem = Problem.from_snapshot(snapshot, plan.settings)
-    pod_refusals = {
-        (refused_pod.namespace, refused_pod.name): refused_pod
-        for refused_pod in plan.refused
-        if refused_pod.kind is RefusedKind.POD and refused_pod.node
-    }
-    of_nodes = {
-        refused_node.node: refused_node for refused_node in plan.refused if refused_node.kind is RefusedKind.NODE
-    }
-    moved_keys = {(move.namespace, move.pod) for move in plan.moves}
-    return tuple(sorted(_reasons(problem, moved_keys, pod_refusals, of_nodes)))
-
-
-def _reasons(
-    problem: Problem,
-    moved: set[tuple[str, str]],
-    named: Mapping[tuple[str, str], Refused],
-    of_nodes: Mapping[str, Refused],
-) -> Iterator[Refused]:
-    in_snapshot = {pod.key for pod in problem.cluster.snapshot.pods}
-    for index, placed_pod in enumerate(problem.cluster.pods):
-        meta, node = placed_pod.pod.metadata, problem.cluster.node_name(placed_pod.node)
-        key = meta.namespace, meta.name
-        if key in moved or placed_pod.pod.key not in in_snapshot:
-            continue
-        pod_refusal = problem.pod_refusals.get(PodIndex(index))
-        if key in named and pod_refusal is None:
-            yield named[key]
-        else:
-            yield Refused.of_pod(node, *key, pod_refusal or _with_its_node(of_nodes.get(node)))
-    yield from (named[pod.metadata.namespace, pod.metadata.name] for pod in problem.cluster.on_unknown_nodes)
-
-
-def _with_its_node(why: Refused | None) -> Refusal:
-    if why is None:
-        return _NOT_NEEDED
-    return Refusal(
-        why.reason,
-        f"{why.node} is not emptied: {why.message}",
-        constraint=why.constraint,
-        resource=why.resource,
-        blocking_pod=why.blocking_pod,
-    )

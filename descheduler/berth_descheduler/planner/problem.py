@@ -1,31 +1,19 @@
 """The input of every strategy: cluster, settings, movable pods, nodes to drain, and what a move costs."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from fractions import Fraction
 from functools import cached_property
 from typing import Final, Protocol
 
-from berth_core import (
-    CRITICAL_NODE_LABEL,
-    InputError,
-    Namespace,
-    Node,
-    Pod,
-    Room,
-    Snapshot,
-    is_control_plane_node,
-    read_timestamp,
-)
+from berth_core import CRITICAL_NODE_LABEL, InputError, Namespace, Node, Pod, Room, Snapshot, is_control_plane_node
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.framework.rules import NodeRole, Rule, answers
 from berth_descheduler.planner.autoscalers.nodes import MarksOnNodes
 from berth_descheduler.planner.availability import Availability
-from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, has_deployment
-from berth_descheduler.planner.evictability import NO_EVICTION_ANNOTATION, Evictability
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
+from berth_descheduler.planner.evictability import Evictability
+from berth_descheduler.planner.quality import FragmentationChange, Quality
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import (
@@ -39,113 +27,6 @@ from berth_descheduler.planner.simulation import (
     VolumeIndex,
     node_refusal,
 )
-from berth_descheduler.planner.weights import WeightQuality
-
-# --- quality ---------------------------------------------------------------------------------------------------------
-# The proven quality of a plan: what any plan could reach at most, and whether this one does.
-
-
-class Prover(StrEnum):
-    """What proved the upper bound of a plan."""
-
-    BOUND = "Bound"
-    """Sums of requests and numbers of pods."""
-    EXACT = "Exact"
-    """The integer program."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """What a plan reaches, beside the most that any plan could reach.
-
-    Counts the strategy's objective: nodes freed by `Consolidate`, pods that find room by `MakeRoom`, millionths of what
-    is free that become usable by `MinimizeFragmentation`. Where nodes have weights, these are the objective: what is
-    proven is then about `weight`, and the counts are only true.
-    """
-
-    reached: int
-    upper_bound: int
-    """No plan within the limits reaches more."""
-
-    moves: int
-    fewest_moves: int
-    """No plan that reaches as much needs fewer moves."""
-
-    prover: Prover = Prover.BOUND
-    out_of_time: bool = False
-    """The time limit ended the search; without it the plan might be better, and might differ."""
-
-    is_snapshot_incomplete: bool = False
-    """The snapshot lacks kinds of objects: what is known of other plans holds for what it has, and proves nothing."""
-
-    leaves_empty_nodes: bool = False
-    """What is known of other plans holds for those that leave empty nodes empty: one that fills a cheap one to empty a
-    dear one may reach more."""
-
-    weight: WeightQuality | None = None
-    """None: nodes have no weights."""
-
-    def bounded_by(self, wider: "Quality", *, fewest_moves: int) -> "Quality":
-        """Return it with the bounds of a problem in which fewer pods have to stay: only these hold for all plans."""
-        return replace(
-            self,
-            upper_bound=max(wider.upper_bound, self.reached),
-            fewest_moves=fewest_moves,
-            prover=wider.prover,
-            out_of_time=self.out_of_time or wider.out_of_time,
-            leaves_empty_nodes=self.leaves_empty_nodes or wider.leaves_empty_nodes,
-            weight=self.weight and wider.weight and replace(self.weight, upper_bound=wider.weight.upper_bound),
-        )
-
-    @property
-    def gap(self) -> int:
-        """Return how much more another plan could reach at most."""
-        return self.upper_bound - self.reached
-
-    @property
-    def proven_optimal(self) -> bool:
-        """Return whether no plan reaches more."""
-        return self.reaches_bound and not self.leaves_empty_nodes
-
-    @property
-    def reaches_bound(self) -> bool:
-        """Return whether none of the plans that the bound is about reaches more."""
-        gap = self.gap if self.weight is None else self.weight.upper_bound - self.weight.reached
-        return gap == 0 and not self.is_snapshot_incomplete
-
-    @property
-    def bounded_plans(self) -> str:
-        """Return which plans the bound is about, to follow "no plan"; "" for all."""
-        return " that leaves the empty nodes empty" if self.leaves_empty_nodes else ""
-
-    @property
-    def proven_fewest_moves(self) -> bool:
-        """Return whether no plan reaches as much with fewer moves."""
-        return self.moves == self.fewest_moves and not (self.is_snapshot_incomplete or self.leaves_empty_nodes)
-
-
-@dataclass(frozen=True, slots=True)
-class FragmentationChange:
-    """What the workload cannot use of a free resource, before and after a plan; averages over its pods."""
-
-    resource: str
-    free_before: int
-    fragmented_before: Fraction
-    free_after: int
-    """As before, unless pods leave a node that is over-booked."""
-
-    fragmented_after: Fraction
-
-    @property
-    def share_before(self) -> Fraction:
-        """Return the fragmented share of what is free; it is 0 where nothing is."""
-        return self.fragmented_before / self.free_before if self.free_before else Fraction(0)
-
-    @property
-    def share_after(self) -> Fraction:
-        """Return the fragmented share of what is free then; it is 0 where nothing is."""
-        return self.fragmented_after / self.free_after if self.free_after else Fraction(0)
-
 
 _SHOWN_NAMES: Final = 5
 
@@ -472,7 +353,6 @@ class Strategy(Protocol):
         ...
 
 
-# --- nodes to drain --------------------------------------------------------------------------------------------------
 # A node is left alone if it gives and takes nothing (`node_refusal`), if no pod may leave it for now
 # (`source_refusal`), or if a pod on it has to stay (`holding_refusal`). What no plan can empty for lack of room is the
 # solver's to prove.
@@ -571,89 +451,3 @@ def _limit_refusal(problem: Problem, pods: int) -> Refusal | None:
     if max_moves is None or pods <= max_moves:
         return None
     return Refusal(RefusalReason.NODE_LIMIT, f"{pods} moves are needed, and at most {max_moves} are allowed off a node")
-
-
-# --- cost of a move --------------------------------------------------------------------------------------------------
-# To choose between alternatives that are equally good otherwise.
-
-_PRIORITY_BITS: Final = 8
-_PRIORITY: Final = 1 << _PRIORITY_BITS
-_EVICTED: Final = 64
-_ONLY: Final = 16
-_MOST_RESTARTS: Final = 16
-_LONG_GRACE_SECONDS: Final = 60
-_MOST_GRACE: Final = 16
-_MOST_AGE: Final = 16
-_BUDGET: Final = 8
-_CLAIM: Final = 4
-_LEFT_IN_PEACE: Final = 1 << 14
-"""More than all else together."""
-
-DISRUPTION_WEIGHTS: Final[Mapping[str, int]] = {
-    "prefersNoEviction": _LEFT_IN_PEACE,
-    "perBitOfPriority": _PRIORITY,
-    "cannotSurge": _EVICTED,
-    "onlyPodOfController": _ONLY,
-    "perMinuteOfGrace": 1,
-    "perRestart": 1,
-    "perDoublingOfAgeInMinutes": 1,
-    "underDisruptionBudget": _BUDGET,
-    "perClaim": _CLAIM,
-}
-"""What each trait of a pod adds to the cost of moving it; the page on strategies says where they end."""
-
-
-class DisruptionCost:
-    """Weighs the pods of a cluster by the cost of moving them; the numbers have no unit, only an order."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._cluster = cluster = problem.cluster
-        self._budgets = problem.budgets
-        born = (read_timestamp(placed_pod.pod.metadata.creation_timestamp) for placed_pod in cluster.pods)
-        self._born = [0 if created_at is None else int(created_at.timestamp()) // 60 for created_at in born]  # minutes
-        now = problem.settings.run.now
-        self._now = max(self._born, default=0) if now is None else int(now.timestamp()) // 60
-        sizes = Counter(placed_pod.class_index for placed_pod in cluster.pods)
-        self._pods_of_controller: Counter[tuple[str, str]] = Counter()
-        for pods in cluster.classes:
-            self._pods_of_controller[_controller_key(pods.example)] += sizes[pods.index]
-        self.of_class = tuple(self._weigh_class(pods.example) for pods in cluster.classes)
-        """Return the cost that all pods of a class share."""
-
-    def weight(self, pod: PodIndex) -> int:
-        """Return the cost of moving a pod, by `DISRUPTION_WEIGHTS`.
-
-        Higher priority costs more, then a pod that cannot surge and so is gone for a while, few pods in the controller
-        (a single one is an outage), many restarts (the pod may not come up again), a long grace period, age (what ran
-        long has more to lose), a disruption budget, volumes, and most of all an annotation that asks for no eviction.
-        """
-        return self.of_class[self._cluster.pods[pod].class_index] + self.of_itself(pod)
-
-    def of_itself(self, pod: PodIndex) -> int:
-        """Return a pod's own cost, by its restarts up to a limit, the doublings of its age, and its annotation."""
-        weighed_pod = self._cluster.pods[pod].pod
-        wish = _LEFT_IN_PEACE if NO_EVICTION_ANNOTATION in weighed_pod.metadata.annotations else 0
-        age = min(_MOST_AGE, max(0, self._now - self._born[pod]).bit_length()) if self._born[pod] else 0
-        statuses = weighed_pod.status.container_statuses
-        restarts = sum(min(_MOST_RESTARTS, status.restart_count) for status in statuses) if statuses else 0
-        return wish + age + restarts
-
-    def cheapest_first(self, pods: list[PodIndex]) -> list[PodIndex]:
-        """Return pods by ascending cost, of equals the youngest first."""
-        return sorted(pods, key=lambda pod: (self.weight(pod), -self._born[pod], pod))
-
-    def _weigh_class(self, example: Pod) -> int:
-        # The logarithm: values of PriorityClasses spread over nine digits, of which only the order of magnitude matters
-        # here.
-        priority = max(0, example.spec.priority or 0).bit_length() << _PRIORITY_BITS
-        evicted = 0 if has_deployment(example) else _EVICTED
-        cost_alone = _ONLY // max(1, self._pods_of_controller[_controller_key(example)])
-        cost_of_grace = (example.spec.termination_grace_period_seconds or 0) // _LONG_GRACE_SECONDS
-        budget = _BUDGET if self._budgets.covering(example) else 0
-        claims = sum(volume.persistent_volume_claim is not None for volume in example.spec.volumes)
-        return priority + evicted + cost_alone + min(_MOST_GRACE, cost_of_grace) + budget + _CLAIM * claims
-
-
-def _controller_key(pod: Pod) -> tuple[str, str]:
-    owner = pod.controller
-    return (pod.metadata.namespace, (owner.uid or owner.name) if owner else pod.metadata.name)

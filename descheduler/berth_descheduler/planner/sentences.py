@@ -7,7 +7,7 @@ from typing import Final
 from berth_core import PlannedMove, agreeing, count
 from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner.planning import Plan
-from berth_descheduler.planner.problem import Prover, Quality
+from berth_descheduler.planner.quality import Prover, Quality
 from berth_descheduler.planner.weights import format_weight
 
 _PROVERS: Final = {Prover.BOUND: "by a bound", Prover.EXACT: "by the exact solver"}

@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 from berth_core import Deadline, is_over
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner.fragmentation import measure
-from berth_descheduler.planner.problem import SPARED, Problem, Proposal, Quality, Wishes
+from berth_descheduler.planner.problem import SPARED, Problem, Proposal, Wishes
+from berth_descheduler.planner.quality import Quality
 from berth_descheduler.planner.simulation import NodeIndex, State
 
 Propose: TypeAlias = Callable[[Problem], tuple[Proposal, State]]

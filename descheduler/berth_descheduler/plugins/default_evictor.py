@@ -188,8 +188,8 @@ def _without_least_priority(args: DefaultEvictorArgs, view: ClusterView) -> Refu
 
 
 def _replicas_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
-    # Upstream counts every pod of the owner, also those that have ended (`evictionConstraintsForMinReplicas`); these
-    # serve nobody when another one leaves.
+    # Upstream counts every pod of the owner, also those that have ended (`evictionConstraintsForMinReplicas`). They
+    # are no replicas that could take over from the evicted one.
     live = (pod for pod in view.snapshot.pods if not pod.is_terminal and not pod.is_terminating)
     sizes = Counter(_owner_key(pod, pod.controller) for pod in live)
 

@@ -116,9 +116,6 @@ def _blame(registration: Registration, error: Exception) -> str:
     return f"{type(error).__name__} in {registration.origin}: {error}"
 
 
-# --- builtin ---------------------------------------------------------------------------------------------------------
-# The list of the plugins that come with Berth.
-
 OWN_PLUGINS: Final[Mapping[str, PluginType]] = {
     PLUGIN_NAME: Defragmentation,
     EVICTOR_NAME: DefaultEvictor,

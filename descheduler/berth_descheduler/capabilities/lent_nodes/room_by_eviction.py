@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from berth_core import Pod, job_of
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, State, Step
+from berth_descheduler.planner.disruption_cost import DisruptionCost
 from berth_descheduler.planner.pending_pods import gang_of, room_on, without_served
-from berth_descheduler.planner.problem import DisruptionCost
 from berth_descheduler.planner.simulation import ClassIndex
 
 Placed: TypeAlias = tuple[PodIndex, NodeIndex]

@@ -22,7 +22,8 @@ from berth_descheduler.goals.free_nodes.kept_moves import propose_like
 from berth_descheduler.goals.free_nodes.ordered_sets import OrderedSets
 from berth_descheduler.goals.free_nodes.unfreed_nodes import UnfreedNodes
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, Prover, Quality, State
-from berth_descheduler.planner.problem import DisruptionCost, Sources, find_sources
+from berth_descheduler.planner.disruption_cost import DisruptionCost
+from berth_descheduler.planner.problem import Sources, find_sources
 from berth_descheduler.planner.solver import (
     MOST_ROUNDS,
     Candidates,

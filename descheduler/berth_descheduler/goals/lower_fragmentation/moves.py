@@ -9,9 +9,10 @@ import numpy as np
 
 from berth_core import PODS, Deadline, is_over
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, State
-from berth_descheduler.planner.problem import DisruptionCost, find_sources
+from berth_descheduler.planner.disruption_cost import DisruptionCost
+from berth_descheduler.planner.problem import find_sources
 from berth_descheduler.planner.solver import Ints, PackingModel
-from berth_descheduler.planner.stranded_capacity import WorkloadMix
+from berth_descheduler.planner.workload_mix import WorkloadMix
 
 _MAX_CELLS: Final = 1 << 22
 """How many pairs of a kind of pods and a node are weighed, the most frequent kinds first."""

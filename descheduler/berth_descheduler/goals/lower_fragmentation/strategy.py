@@ -21,7 +21,7 @@ from berth_descheduler.goals.lower_fragmentation.moves import FragmentationMeasu
 from berth_descheduler.planner import FragmentationChange, NodeIndex, PodIndex, Problem, Proposal, Quality, State
 from berth_descheduler.planner.problem import find_sources, holding_refusal
 from berth_descheduler.planner.solver import Ints, build_packing_model
-from berth_descheduler.planner.stranded_capacity import read_mix
+from berth_descheduler.planner.workload_mix import read_mix
 
 MILLIONTHS: Final = 1_000_000
 """The quality of a plan counts parts per million of what is free."""

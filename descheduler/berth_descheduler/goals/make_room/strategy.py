@@ -18,8 +18,9 @@ from berth_descheduler.goals.make_room.reports import RoomReports
 from berth_descheduler.goals.make_room.request import RoomRequest, find_pods_to_fit
 from berth_descheduler.goals.make_room.tied_pods import TiedPods, ejections_of
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, Prover, Quality, State
+from berth_descheduler.planner.disruption_cost import DisruptionCost
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, gang_of
-from berth_descheduler.planner.problem import DisruptionCost, find_sources
+from berth_descheduler.planner.problem import find_sources
 from berth_descheduler.planner.rooms import GuaranteedRoom
 from berth_descheduler.planner.solver import (
     ExactRoom,

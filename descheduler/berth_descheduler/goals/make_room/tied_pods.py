@@ -14,7 +14,7 @@ import numpy as np
 
 from berth_core import Deadline, is_over
 from berth_descheduler.planner import NodeIndex, PodIndex, Problem, State, Step
-from berth_descheduler.planner.problem import DisruptionCost
+from berth_descheduler.planner.disruption_cost import DisruptionCost
 from berth_descheduler.planner.simulation import protected_amounts
 from berth_descheduler.planner.solver import Ints, PackingModel, Want
 

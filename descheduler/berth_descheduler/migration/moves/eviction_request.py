@@ -128,11 +128,15 @@ def ask_rules(
 def ask_for_eviction(client: KubeClient, move: PlannedMove, *, resource_version: str | None = None) -> EvictAnswer:
     try:
         client.evict(move.namespace, move.pod, uid=move.pod_uid, resource_version=resource_version)
+    # 429: a budget allows no disruption now, or its status is older than its spec. It is asked again, as `kubectl
+    # drain` does.
     except (EvictionBlockedError, EvictionInterceptedError) as error:
         answer = Eviction.BLOCKED if isinstance(error, EvictionBlockedError) else Eviction.INTERCEPTED
         return EvictAnswer(answer, error.message, retry_after_seconds=error.retry_after_seconds)
+    # 409: the uid among the delete options is another one by now, so the name is that of another pod.
     except (NotFoundError, ConflictError):
         return _GONE
+    # A request whose connection broke may have been carried out: only one that was never sent is simply made again.
     except UnreachableError as error:
         return EvictAnswer(Eviction.UNANSWERED if error.acted else Eviction.BLOCKED, str(error))
     except RetryableError as error:

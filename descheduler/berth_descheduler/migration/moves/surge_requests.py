@@ -140,6 +140,8 @@ def evict_released(client: KubeClient, move: PlannedMove, rules: PreEvictionChec
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
         refused_answer = _why_not_evicted(raw_pod, move, rules)
+        # A precondition of the eviction: if the ReplicaSet takes the pod up again in between, the API server answers
+        # 409.
         version = raw_pod["metadata"]["resourceVersion"]
         answer = refused_answer or ask_for_eviction(client, move, resource_version=version)
         return replace(answer, grace_seconds=grace_seconds(raw_pod), is_gone=False)  # or it was changed meanwhile

@@ -33,6 +33,7 @@ def abort_plan(
     client: KubeClient, plan: MigrationPlan, clock: Clock, message: str, phase: PlanPhase = PlanPhase.ABORTED
 ) -> None:
     """End a plan without further moves: release its places, then write its status."""
+    # Released first: if it ends in between, the plan is still unfinished, and the next run ends it once more.
     release_reservations(client, plan.metadata.name)
     bind_plan(client, plan)
     status = replace(

@@ -126,6 +126,7 @@ def _request(
             return earlier_plan
     try:
         return client.create(MIGRATION_PLANS, build_requested_plan(name, spec), type=MigrationPlan)
+    # Two requests with one key have one name, so that etcd decides which of them comes first.
     except AlreadyExistsError:
         stored_plan = client.get(MIGRATION_PLANS, name, type=MigrationPlan)
     refuse_other_request(stored_plan, spec, any_mode=any_mode)
@@ -142,6 +143,8 @@ def approve(client: KubeClient, plan: str, looked_at: LookedAt, *, asked_by: str
         stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
         refuse_another_plan(client, stored_plan, looked_at)
         refuse_approval(stored_plan)
+        # With both in the patch, the API server answers 409 where the plan was changed or made again since it was
+        # looked at.
         metadata = {"uid": stored_plan.metadata.uid, "resourceVersion": stored_plan.metadata.resource_version}
         try:
             asker = "" if stored_plan.spec.approved else asked_by
@@ -159,6 +162,7 @@ def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan
     """
     stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
     refuse_abort(stored_plan)
+    # Without a resourceVersion: to stop is right whatever has changed meanwhile.
     return _decide(client, plan, "aborted", "" if stored_plan.spec.aborted else asked_by)
 
 

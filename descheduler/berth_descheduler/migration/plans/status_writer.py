@@ -56,6 +56,8 @@ class PlanStatusWriter:
 def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> bool:
     """Write a plan's status and return whether that worked; it is only for people, so a failure stops nothing."""
     try:
+        # Without a resourceVersion: only the run writes the status, and a conflict with an approval or an abort, which
+        # change the spec, would only delay it.
         client.merge_patch(MIGRATION_PLANS, plan, build_status_patch(status), subresource="status")
     except NotFoundError:
         return True

@@ -26,6 +26,7 @@ from berth_kube import (
     stop_informers,
 )
 
+# Each watch takes a thread and a connection; beyond this, one of all namespaces takes less, although it sees more pods.
 _MOST_NAMESPACES_WATCHED: Final = 8
 
 T = TypeVar("T", bound=HasMetadata)
@@ -174,4 +175,5 @@ class PlanObservation:
     def wait(self, seconds: float) -> None:
         """Wait until something is new, no longer than that."""
         self.changed.wait(seconds)
+        # Before the caller looks: what changes from here on wakes the next wait.
         self.changed.clear()

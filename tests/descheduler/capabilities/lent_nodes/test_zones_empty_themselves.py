@@ -15,11 +15,11 @@ from berth_descheduler.controller.own_policies import OwnPolicies
 from berth_descheduler.controller.runner import Runner
 from berth_descheduler.controller.status_controller import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
-from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.plans.leases import run_lease
 from berth_descheduler.picture import Picture
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults, read_policy
+from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, REVOCABLE_ZONES
 from berth_kube.client import connect
 from builders import NOON_TEXT, FakeClock
