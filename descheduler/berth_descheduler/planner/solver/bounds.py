@@ -93,6 +93,9 @@ def most_worth(worth: Ints, cost: Ints, limit: int) -> int:
         choice_worths, choice_costs = choices
         return int(choice_worths[choice_costs <= limit].max(initial=0))
     order = np.argsort(cost / worth, kind="stable")
+    # Dantzig's bound for the knapsack problem: the linear relaxation, whose multiplier is the rate of the first item
+    # that does not fit whole (Martello and Toth, "Knapsack Problems", 1990). In integers, so that no rounding makes it
+    # too low.
     critical = order[min(int((np.cumsum(cost[order]) <= limit).sum()), len(order) - 1)]
     per, rate = max(1, int(cost[critical])), int(worth[critical])
     return min(int(worth.sum()), (_gain(worth, cost, per, rate) + rate * limit) // per)
@@ -129,6 +132,8 @@ def _list_choices(worth: Ints, cost: Ints) -> Choices | None:
         costs = (choice_costs[:, None] + cheapest).ravel()
         order = np.lexsort((costs, -values))
         values, costs = values[order], costs[order]
+        # Only choices that none beats in both worth and cost (Horowitz and Sahni, 1974): with few prices there are few
+        # of them.
         cheapest_before = np.concatenate([[np.iinfo(np.int64).max], np.minimum.accumulate(costs)[:-1]])
         choice_worths, choice_costs = values[costs < cheapest_before][::-1], costs[costs < cheapest_before][::-1]
     return choice_worths, choice_costs

@@ -465,6 +465,8 @@ class DrainSearch:
 
         Those of pods without a place change at once.
         """
+        # Steps that shrink, as for Lagrangian multipliers (Held and Karp, 1971): costs that follow each trial at once
+        # would swing between two sets.
         pace = 2 + turn // 4
         nearer = self._costs + (trial.filled.costs - self._costs) * 4 // (5 * pace)
         self._costs = np.where(trial.filled.unplaced > 0, trial.filled.costs, nearer)
@@ -478,6 +480,8 @@ class DrainSearch:
         Enough nodes are penalized to cover the pods that are left.
         """
         pods = self._packing.movable_on(np.isin(np.arange(self._packing.nodes), trial.nodes))
+        # What failed in one construction weighs more in the next: squeaky wheel optimization (Joslin and Clements,
+        # 1999).
         for kind in np.flatnonzero((trial.filled.unplaced > 0) & self._large):
             nodes, counts = np.unique(
                 self._packing.pod_node[pods[self._packing.pod_kind[pods] == kind]], return_counts=True

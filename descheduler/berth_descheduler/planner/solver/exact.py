@@ -163,6 +163,7 @@ class IncrementalSolve(ABC):
 
     def run(self) -> None:
         """Solve until nothing more is possible, or the time is over."""
+        # Destructive improvement (Klein and Scholl, 1999): an aim that the solver proves to be impossible is a bound.
         while self.reached < self.most and not self._is_over():
             if not self._is_more_possible():
                 break

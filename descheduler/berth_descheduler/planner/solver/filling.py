@@ -243,6 +243,8 @@ class _Filling:
 
     def place_all(self) -> None:
         """Place what is asked for, and what is moved aside for it."""
+        # Largest kinds first, as in first-fit decreasing (Johnson, 1973): what is large finds its holes before small
+        # pods take them.
         self._left += self._demand.counts
         self._place_down()
         for _ in range(self._limits.exchanges if self._limits.most_ejected else 0):
@@ -402,6 +404,8 @@ class _Filling:
 
         The cheapest set goes first.
         """
+        # An ejection chain (Glover, 1996): what is put out here is placed again by the same means, in smaller and
+        # smaller steps.
         for ejected in self._sets.promising(kind, self._room, self._there, self._allowed(kind)):
             if not self._left[kind]:
                 return

@@ -495,6 +495,8 @@ class GrownSet:
         growing = self.growing
         untied = [candidate for candidate in self.candidates if candidate not in self.tied_of]
         emptied = [candidate for candidate in untied if self.emptied[candidate]]
+        # Large neighbourhood search (Shaw, 1998): a few nodes are taken back by chance, and the set is grown again in
+        # another order.
         nodes_back = chance.sample(emptied, min(len(emptied), chance.randint(1, _SHAKEN_AT_ONCE)))
         mark, emptied_before = growing.mark(), self.emptied.copy()
         for node in nodes_back:

@@ -66,6 +66,8 @@ class _Order:
                 todo.extend(self._serve(todo.popleft()))
             if self._missing == 0:
                 return True
+            # What is left waits in circles, each move for the room that another one leaves: a pod has to step out of
+            # its circle.
             freed = self._make_detour() if detours else None
             if freed is None:
                 return False
@@ -79,6 +81,7 @@ class _Order:
         """
         wanted_kinds = self._wanted[target]
         relieved: dict[NodeIndex, None] = {}
+        # The largest first: small pods fill a rest that is left, large ones do not.
         for kind in sorted(wanted_kinds, key=lambda wanted_kind: (-int(self._packing.size[wanted_kind]), wanted_kind)):
             while wanted_kinds[kind] and self._state.fits(self._packing.class_of[kind], target):
                 source = self._bring(kind, target)
