@@ -3,27 +3,24 @@
 import gzip
 import io
 import sys
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, BinaryIO, Final, Protocol, TypeVar
 
 import msgspec
 
 from berth_core import (
     FENCE_LABEL,
     STANDING_FENCE_LABEL,
-    BerthError,
     ControllerRevision,
     CSINode,
     GatedQueue,
     InputError,
     LocalQueue,
-    MigrationPlan,
     Namespace,
     Node,
     PermanentError,
@@ -36,7 +33,6 @@ from berth_core import (
     PriorityClass,
     QueueObject,
     Reservation,
-    RetryableError,
     Snapshot,
     SnapshotKind,
     StorageClass,
@@ -58,7 +54,6 @@ from berth_kube import (
     JOBS,
     KUEUE_LOCAL_QUEUES,
     LEADER_WORKER_SETS,
-    MIGRATION_PLANS,
     NAMESPACES,
     NODES,
     PDBS,
@@ -81,7 +76,6 @@ from berth_kube import (
     VOLCANO_QUEUES,
     VOLUME_ATTACHMENTS,
     ForbiddenError,
-    Informer,
     KubeClient,
     ListSource,
     NotFoundError,
@@ -89,9 +83,6 @@ from berth_kube import (
     ReadOnce,
     Resource,
     ServerError,
-    Store,
-    WatchItem,
-    stop_informers,
 )
 from berth_service.standard_output import own_output
 
@@ -100,9 +91,6 @@ STANDARD_STREAM: Final = "-"
 
 _READERS: Final = 4
 """Threads that read the kinds of a snapshot: on a busy API server each call waits its turn."""
-
-_END_SECONDS: Final = 1.0
-"""How long the end of a watch is waited for."""
 
 LARGEST_BYTES: Final = 1 << 30
 """Of a snapshot file, unpacked; 150,000 pods have some 700 MiB."""
@@ -545,7 +533,7 @@ def _list_pod_groups(source: ListSource, namespace: str | None = None) -> tuple[
     for versions in ((VOLCANO_POD_GROUPS,), POD_GROUPS):
         served, groups = _list_first_served(source, versions, PodGroup, namespace)
         if served is not None:
-            pod_groups += [_said_to_be(group, served) for group in groups]
+            pod_groups += [_with_kind(group, served) for group in groups]
     return tuple(pod_groups)
 
 
@@ -574,7 +562,7 @@ def _list_of_queues(
         return ()
 
 
-def _said_to_be(group: PodGroup, resource: Resource) -> PodGroup:
+def _with_kind(group: PodGroup, resource: Resource) -> PodGroup:
     return msgspec.structs.replace(group, api_version=resource.api_version, kind=resource.kind)
 
 
@@ -600,74 +588,3 @@ def _as_in_file(item: Mapping[str, Any], resource: Resource | None) -> dict[str,
 
 def _identity(item: Mapping[str, Any]) -> tuple[str, str]:
     return item["metadata"].get("namespace") or "", item["metadata"]["name"]
-
-
-# --- followed ---------------------------------------------------------------------------------------------------------
-
-Followed = TypeVar("Followed", Node, Pod, MigrationPlan)
-
-
-class _FollowedKind(Generic[Followed]):
-    """All objects of one kind, kept up to date by a watch."""
-
-    def __init__(self, client: KubeClient, resource: Resource, kind: type[Followed]) -> None:
-        self._store: Store[Followed] = Store()
-        self.settled = threading.Event()
-        """Set once everything was listed, or nothing will be."""
-
-        self.error: BerthError | None = None
-        self.informer: Informer[Followed] = Informer(
-            resource.plural, lambda stop: client.watch(resource, type=kind, stop=stop), self._apply, self._fail
-        )
-
-    def objects(self) -> tuple[Followed, ...]:
-        return self._store.objects()
-
-    def _apply(self, event: WatchItem[Followed]) -> None:
-        self._store.apply(event)
-        self.settled.set()
-
-    def _fail(self, error: BerthError) -> None:
-        self.error = error
-        self.settled.set()
-
-
-class WatchedCluster:
-    """Nodes, pods and plans, kept up to date by watches; a context manager."""
-
-    def __init__(self, client: KubeClient) -> None:
-        self._nodes = _FollowedKind(client, NODES, Node)
-        self._pods = _FollowedKind(client, PODS, Pod)
-        self._plans = _FollowedKind(client, MIGRATION_PLANS, MigrationPlan)
-        self._informers = (self._nodes.informer, self._pods.informer, self._plans.informer)
-
-    def __enter__(self) -> Self:
-        for informer in self._informers:
-            informer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        stop_informers(self._informers, _END_SECONDS)
-
-    def await_first_look(self, seconds: float) -> None:
-        """Wait until everything was listed once.
-
-        Raises what prevents that, or `RetryableError` where a kind takes longer than `seconds`.
-        """
-        for kind in (self._nodes, self._pods, self._plans):
-            if not kind.settled.wait(seconds):
-                raise RetryableError(f"the cluster was not read within {seconds:g} s")
-        self.check()
-
-    def check(self) -> None:
-        """Raise what ended one of the watches; a cluster without Berth's kinds has no plans."""
-        for kind in (self._nodes, self._pods, self._plans):
-            if kind.error is not None and not (kind is self._plans and isinstance(kind.error, NotFoundError)):
-                raise kind.error
-
-    def snapshot(self) -> Snapshot:
-        unread = (SnapshotKind.VOLCANO_QUEUES, SnapshotKind.QUEUES)
-        return Snapshot(nodes=self._nodes.objects(), pods=self._pods.objects(), unread=unread)
-
-    def plans(self) -> tuple[MigrationPlan, ...]:
-        return self._plans.objects()

@@ -29,7 +29,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.cli import plan as plan_commands
 from berth_descheduler.cli.main import run
 from berth_descheduler.report.top import NodeMark, Scroll, mark_of, render_frame, view_cluster
-from berth_descheduler.snapshots import WatchedCluster
+from berth_descheduler.watched_cluster import WatchedCluster
 from berth_kube.errors import ForbiddenError, NotFoundError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
 from builders import NOON, node, owner, pod

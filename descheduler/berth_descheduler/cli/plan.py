@@ -96,12 +96,12 @@ from berth_descheduler.snapshots import (
     LiveCluster,
     PlanSource,
     SnapshotFile,
-    WatchedCluster,
     dump_cluster,
     read_capacity,
     read_snapshot_file,
     write_snapshot_file,
 )
+from berth_descheduler.watched_cluster import WatchedCluster
 from berth_kube import DEPLOYMENTS, MIGRATION_PLANS, NODES, KubeClient, NotFoundError, connect
 from berth_service.command_line import OwnCommand
 from berth_service.extras import Extra, require
