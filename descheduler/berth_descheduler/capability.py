@@ -300,7 +300,7 @@ class Capability:
     def on_demand(self, objective: Objective) -> OnDemand | None:  # noqa: ARG002 - overridden where it matters
         """Return what people asked for where a plan of this objective belongs to no policy, None if it is not its own.
 
-        Raises `InputError`.
+        Raises `InputError` for invalid arguments.
         """
         return None
 

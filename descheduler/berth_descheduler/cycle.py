@@ -450,6 +450,7 @@ class Cycle:
 
         input_of_run = PlanInput(snapshot, self._planner.within(self._max_moves))
         with self._timed(Phase.PLAN):
+            # One time limit for the plan and for the plans by which it is asked what holds it back.
             deadline = self._deadline()
             proposed_plan = make(PlanInput(snapshot, self._planner), deadline)
             restrictions = find_restrictions(

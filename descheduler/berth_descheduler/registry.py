@@ -55,7 +55,7 @@ def groups_of(goal: Goal[Any, Any]) -> tuple[ArgumentGroup[Any], ...]:
 def on_demand(objective: Objective) -> OnDemand | None:
     """Return what people asked for where a plan of this objective belongs to no policy, None where nothing is known.
 
-    Raises `InputError`.
+    Raises `InputError` for invalid arguments.
     """
     capability = capability_named(objective.plugin)
     return None if capability is None else capability.on_demand(objective)

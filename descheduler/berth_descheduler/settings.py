@@ -157,7 +157,7 @@ class ExecutionSettings:
     ) -> float:
         """Return how many seconds a wave of so many moves may take, with so many of them one after another.
 
-        Includes the grace period of their pods, and the time that their probes and `minReadySeconds` ask for.
+        They include the grace period of their pods, and the time that their probes and `minReadySeconds` ask for.
         """
         if self.wave_seconds is not None:
             return self.wave_seconds

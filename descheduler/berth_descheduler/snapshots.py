@@ -305,9 +305,9 @@ def _read_beside(
 
 
 def read_beside_pods(source: ListSource) -> dict[str, Any]:
-    """Return the fields of a snapshot beside nodes, pods and what is Berth's own, without kinds that may not be listed.
+    """Return the fields of a snapshot beside nodes, pods and what is Berth's own; raises a `KubeError`.
 
-    Raises any other `KubeError`.
+    Kinds that may not be listed are left out.
     """
     fields: dict[str, Any] = {}
     readers: list[Callable[[], dict[str, Any]]] = [
@@ -391,18 +391,15 @@ def _unlabelled(pod: Pod) -> Pod:
 
 
 def read_gangs(source: ListSource, namespace: str, own_namespace: str = "") -> Snapshot:
-    """Return the pods of a namespace and the groups they are in, as `read_live_snapshot` does.
-
-    Raises a `KubeError`.
-    """
+    """Return the pods of a namespace and the groups they are in, as `read_live_snapshot` does; raises a `KubeError`."""
     pods = _believed(_list(source, PODS, Pod, namespace), own_namespace)
     return Snapshot(pods=pods, **_read_groups(source, namespace))
 
 
 def read_capacity(source: ListSource) -> Snapshot:
-    """Return a snapshot of nodes, pods and reservations: what is free; and of queues.
+    """Return a snapshot of nodes, pods and reservations: what is free; and of queues. Raises a `KubeError`.
 
-    Raises a `KubeError`. Where a queue has a guarantee, also reads which pods are in it.
+    Where a queue has a guarantee, the pods that are in it are read as well.
     """
     nodes, pods = _list(source, NODES, Node), _list(source, PODS, Pod)
     reservations = tuple(map(Reservation.read, _list(source, RESERVATIONS, dict)))
@@ -450,9 +447,9 @@ def dump_cluster(source: ListSource, beside: Iterable[ObjectKind] = (), own_name
 
 
 def write_snapshot_file(name: str, raw: bytes) -> None:
-    """Write a snapshot to a file, or to standard output for `-`.
+    """Write a snapshot to a file, packed if its name ends in `.gz`, or to standard output for `-`.
 
-    Compresses the file if its name ends in `.gz`. Raises `InputError` where the file cannot be written.
+    Raises `InputError` where the file cannot be written.
     """
     if name == STANDARD_STREAM:
         own_output().buffer.write(raw)
@@ -488,7 +485,7 @@ def _unpacked(name: str, raw: bytes) -> bytes:
 def _read_bounded(name: str, source: BinaryIO | gzip.GzipFile, likely_bytes: int = LARGEST_BYTES) -> bytes:
     """Return what a file holds; raises `InputError` beyond `LARGEST_BYTES`, or what is likely for a packed file.
 
-    The bounds are above the size of any cluster's file. Stops there, however long the file goes on.
+    The bounds are above the size of any cluster's file. Reading ends there, however long the file goes on.
     """
     content, most_bytes = io.BytesIO(), min(LARGEST_BYTES, likely_bytes)
     while chunk := source.read(_CHUNK_BYTES):
@@ -525,10 +522,7 @@ def _list_workloads(source: ListSource, resource: Resource) -> Iterator[Workload
 
 
 def _list_pod_groups(source: ListSource, namespace: str | None = None) -> tuple[PodGroup, ...]:
-    """Return the pod groups of Volcano and of Kubernetes.
-
-    Sets the API version and the kind, which a list leaves out.
-    """
+    """Return the pod groups of Volcano and of Kubernetes, with their API version and kind, which a list leaves out."""
     pod_groups = []
     for versions in ((VOLCANO_POD_GROUPS,), POD_GROUPS):
         served, groups = _list_first_served(source, versions, PodGroup, namespace)
@@ -552,7 +546,7 @@ def _list_of_queues(
 ) -> tuple[T, ...]:
     """Return the objects of a kind that only questions about queues depend on; notes one that may not be listed.
 
-    Few plans look at queues, so none else fails without the right to list them.
+    Few plans look at queues, so the others do not fail without the right to list them.
     """
     versions = kind if isinstance(kind, tuple) else (kind,)
     try:

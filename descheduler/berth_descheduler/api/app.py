@@ -85,6 +85,7 @@ class Application:
 
 def build_paths(api: ApiContext) -> FastAPI:
     """Return all paths, with the OpenAPI description and its page."""
+    # The description lacks the msgspec documents otherwise, and FastAPI's own pages load scripts from elsewhere.
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(build_routes(api))
     api_description = describe(app)

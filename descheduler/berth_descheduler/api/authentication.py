@@ -40,7 +40,7 @@ class _Answer:
 
 
 class Authority:
-    """Reviews tokens and rights; without an answer it denies. For one event loop."""
+    """Reviews tokens and rights, for one event loop; without an answer from the API server it denies."""
 
     def __init__(self, client: KubeClient, clock: Clock, workers: Workers, settings: RestSettings) -> None:
         self._client = client

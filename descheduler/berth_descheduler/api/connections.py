@@ -196,6 +196,8 @@ class TimeoutProtocol(H11Protocol):
         return bool(self.conn.trailing_data[0])
 
     def _start_request_timer(self) -> None:
+        # Never renewed while a head comes: a peer that sends a byte now and then ("Slowloris") has no longer than any
+        # other.
         self._request_timer = self._request_timer or self.loop.call_later(self.times.header_seconds, self._time_out)
 
     def _time_out(self) -> None:

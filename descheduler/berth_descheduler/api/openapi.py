@@ -88,6 +88,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     )
     components = description.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
+    # FastAPI describes models of pydantic only, and the answers are msgspec structs.
     _, document_schemas = msgspec.json.schema_components(
         (*answered_documents(), Problem), ref_template=f"{_SCHEMAS}{{name}}"
     )

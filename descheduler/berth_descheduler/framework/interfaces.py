@@ -102,9 +102,9 @@ class ClusterView:
 
     @property
     def read_at(self) -> datetime | None:
-        """Return the time from which the age of `objects` counts: a file may be looked at long after it was written.
+        """Return the time from which the age of `objects` counts, None where that is not known.
 
-        None where that is not known.
+        It is that of the reading: a file may be looked at long after it was written.
         """
         return self.snapshot.read_at or self.now
 

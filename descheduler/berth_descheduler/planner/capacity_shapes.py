@@ -116,6 +116,7 @@ def _top_shapes(
             examples.setdefault(key, pod_class)
     ordered = sorted(numbers, key=lambda key: (rank(key[0], numbers[key]), write_shape(key[0]), key[1]))
     firsts = list(dict.fromkeys(amounts for amounts, _ in ordered))[:MOST_SHAPES]
+    # Of shapes that differ in their ties only, people read the one that most pods have.
     chosen = tuple(max((key for key in ordered if key[0] == amounts), key=numbers.__getitem__) for amounts in firsts)
     return tuple(_shapes(((examples[key], numbers[key]) for key in chosen), kind_of_pod))
 

@@ -75,5 +75,6 @@ def is_for_one_node(claim: PersistentVolumeClaim, volume: PersistentVolume | Non
 
     The volume's own access modes decide, then those of its claim; without any of them the answer is False.
     """
+    # A claim may ask for less than its volume offers, and what is bound goes by the volume.
     modes = (volume.spec.access_modes if volume is not None else ()) or claim.spec.access_modes
     return bool(modes) and _FOR_MANY_NODES.isdisjoint(modes)

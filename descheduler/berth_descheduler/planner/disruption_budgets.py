@@ -224,6 +224,7 @@ def has_deployment(pod: Pod) -> bool:
 def _allowing_one(budget: PodDisruptionBudget) -> PodDisruptionBudget:
     if disruptions_allowed(budget):
         return budget
+    # A surge adds a Ready pod before one leaves, so that by then the budget allows one.
     status = replace(budget.status, disruptions_allowed=1, observed_generation=budget.metadata.generation)
     return replace(budget, status=status)
 

@@ -88,6 +88,7 @@ class Gangs:
         for gang in gangs_of(pod):
             self._alive[gang] += 1
             if pod.status.phase == "Running":
+                # A set, so that a pod without a task counts once.
                 self._running.update({(gang, ""), (gang, _task_of(pod))})
 
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:

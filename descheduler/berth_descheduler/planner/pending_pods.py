@@ -35,6 +35,7 @@ GangOf: TypeAlias = Callable[[Pod], tuple[str, str] | None]
 
 def is_pending(pod: Pod) -> bool:
     """Return whether a pod waits for room; placeholders are their Reservation's matter."""
+    # A gated pod is not in the scheduler's queue yet (KEP-3521), whatever room there is.
     waits = not pod.spec.node_name and not pod.is_terminal and not pod.is_terminating and not pod.is_gated
     return waits and PLACEHOLDER_LABEL not in pod.metadata.labels
 

@@ -70,6 +70,8 @@ def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> di
     surplus: dict[PodIndex, Refusal] = {}
     for source, group in groups.items():
         stands_alone = any(step.pod in proposal.reasons for step in group)
+        # A node that is emptied keeps all of its pods or none: a part of its moves would cost evictions and free
+        # nothing.
         together = not stands_alone and {step.pod for step in group}.issuperset(problem.pods_to_move(source))
         for judged_steps in [group] if together else [[step] for step in group]:
             surplus |= _judge(problem, accepted, judged_steps)

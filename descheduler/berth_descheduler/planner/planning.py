@@ -269,6 +269,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         for step, wave, after in zip(steps, waves, find_predecessors(problem, state, steps, waves), strict=True)
     )
     before, after = measure(problem, ()), measure(problem, steps)
+    # What was empty before is not freed by the plan, and what an autoscaler keeps anyway is no gain.
     freed = tuple(sorted(set(after.empty_nodes) - set(before.empty_nodes) - _not_gained(problem, steps, named_pods)))
     return Plan(
         settings=settings,

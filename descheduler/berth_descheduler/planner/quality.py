@@ -20,9 +20,9 @@ class Prover(StrEnum):
 class Quality:
     """What a plan reaches, beside the most that any plan could reach.
 
-    Counts the strategy's objective: nodes freed by `Consolidate`, pods that find room by `MakeRoom`, millionths of what
-    is free that become usable by `MinimizeFragmentation`. Where nodes have weights, these are the objective: what is
-    proven is then about `weight`, and the counts are only true.
+    The counts are of the strategy's objective: nodes freed by `Consolidate`, pods that find room by `MakeRoom`,
+    millionths of what is free that become usable by `MinimizeFragmentation`. Where nodes have weights, these are the
+    objective: what is proven is then about `weight`, and the counts are only true.
     """
 
     reached: int

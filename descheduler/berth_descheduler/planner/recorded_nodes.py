@@ -36,6 +36,7 @@ def record_nodes(
             node_usage.name,
         ),
     )
+    # By name again: the page draws them in this order, and equal plans give equal objects.
     recorded = sorted(ordered[:MOST_NODES], key=lambda node_usage: node_usage.name)
     return NodesBefore(
         resource=resource,

@@ -271,6 +271,8 @@ class _Limits:
             still_to_go = self._problem.availability.still_to_go(moved_pod)
             limits["controller", key] = min(waves.per_controller, still_to_go or waves.per_controller)
         for budget in self._budgets.covering(moved_pod):
+            # At least one: a budget that allows none now may allow it by the time of the wave, and with 0 no wave would
+            # take the pod.
             limits["budget", budget_key(budget)] = max(1, disruptions_allowed(budget))
         limits.update({("gang", gang): spare for gang, spare in self._gangs.spare(moved_pod).items()})
         return limits

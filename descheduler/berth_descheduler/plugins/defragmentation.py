@@ -160,6 +160,7 @@ class DefragmentationArgs:
 
         The names of the original proposal are read as well; two names of one argument have to say the same.
         """
+        # The preferred name goes before its aliases, and of these the one that comes first.
         names = {_ALIASES.get(argument, argument): argument for argument in reversed([*raw])}
         names |= {argument: argument for argument in raw if argument in ARGUMENTS}
         given_arguments = {preferred: raw[argument] for preferred, argument in names.items()}
@@ -335,6 +336,7 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
         ),
         protection=args.protection if args else Thresholds(()),
         rules=(
+            # In the order in which refusals are named: of several rules that refuse a node, the first one is shown.
             SourceCoolDown(args.cool_down if args else timedelta(0)),
             *_kept_rules(settings),
             *(rule for capability in EVERY_CAPABILITY for rule in capability.rules(plugins)),

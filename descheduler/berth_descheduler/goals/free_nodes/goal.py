@@ -138,7 +138,7 @@ class ThresholdGoal(FreeNodesGoal[None, ThresholdRules]):
 class ConsolidateGoal(FreeNodesGoal[int, int]):
     """Frees as many nodes as possible, or those that weigh most.
 
-    Of its own it reads what each move has to save an hour, in millionths.
+    Its own argument is what each move has to save an hour, in millionths.
     """
 
     name: ClassVar[str] = "Consolidate"

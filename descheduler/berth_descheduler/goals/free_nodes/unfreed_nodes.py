@@ -73,10 +73,7 @@ class UnfreedNodes:
                 yield self._of_pod(pod, self._problem.pod_refusals[pod])
 
     def _stuck(self, node: NodeIndex, refusal: Refusal) -> Iterable[Refused]:
-        """Yield why no plan can empty a node.
-
-        Names the pod that fits on no other node, if there is one.
-        """
+        """Yield why no plan can empty a node, with the pod that fits on no other node, if there is one."""
         blocked = self._blocked(node)
         yield from blocked or (self._of_node(node, refusal),)
 
@@ -94,10 +91,7 @@ class UnfreedNodes:
         yield from blocked or (self._of_node(node, self._why_not_together(len(pods_here))),)
 
     def _blocked(self, node: NodeIndex) -> tuple[Refused, ...]:
-        """Return why the largest pod that fits nowhere blocks its node.
-
-        The refusals of the pod and of the node; empty if every pod fits somewhere.
-        """
+        """Return why the largest pod that fits nowhere blocks its node: the refusals of both; () if every pod fits."""
         pods_here = [pod for pod in self._problem.pods_to_move(node) if self._state.node_of[pod] == node]
         for pod in sorted(pods_here, key=self._size, reverse=True):
             blocked = self._why_nowhere(pod)
@@ -135,10 +129,7 @@ class UnfreedNodes:
         return int(self._packing.size[self._packing.pod_kind[pod]]), -pod
 
     def _why_nowhere(self, pod: PodIndex) -> Refusal | None:
-        """Return why a pod fits nowhere now, None if it fits.
-
-        Pods alike that depend on no others share one answer.
-        """
+        """Return why a pod fits nowhere now, None if it fits; pods alike that depend on no others share one answer."""
         kind = int(self._packing.pod_kind[pod])
         if kind in self._why_kind:
             return self._why_kind[kind]

@@ -14,10 +14,7 @@ _POD_EXPECTED: Final = "the namespace and the name of a pod, such as shop/web-0"
 
 @dataclass(frozen=True, slots=True)
 class RoomRequest:
-    """What to make room for.
-
-    Without names: every pending pod, as many as possible.
-    """
+    """What to make room for; without names that is every pending pod, as many as possible."""
 
     shapes: tuple[Shape, ...] = ()
     pods: tuple[tuple[str, str], ...] = ()
@@ -50,10 +47,7 @@ class RoomRequest:
 
     @classmethod
     def parse(cls, raw: object) -> "RoomRequest":
-        """Return the request of a mapping with lists `shapes` and `pods`.
-
-        Raises `InputError` for an invalid one.
-        """
+        """Return the request of a mapping with lists `shapes` and `pods`; raises `InputError` for an invalid one."""
         if raw is None:
             return cls()
         if not isinstance(raw, Mapping) or not set(raw) <= {"shapes", "pods", "owners", "queue"}:
@@ -150,10 +144,7 @@ def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...
 
 
 def _not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
-    """Return the error for a pod that is not pending.
-
-    It says in which state the pod is.
-    """
+    """Return the error for a pod that is not pending, with the state that it is in."""
     name = "/".join(key)
     named_pod = next((pod for pod in snapshot.pods if (pod.metadata.namespace, pod.metadata.name) == key), None)
     expected = "a pending pod that no gate holds back"

@@ -93,7 +93,7 @@ class TiedPods:
     def withdraw_arrivals(self) -> bool:
         """Take the pods to come out of the state, which keeps the moves.
 
-        If a move needs those pods, return False, with a state without any moves.
+        Returns False if a move needs those pods; the state is then without any moves.
         """
         moves = self.moves
         self.state.undo_to(0)

@@ -71,6 +71,7 @@ def _move_owners(controller: ObjectReference, raw_pod: RawObject) -> list[Object
         name = raw_pod["metadata"]["name"]
         return [ObjectReference(api_version="v1", kind="Pod", namespace=controller.namespace, name=name)]
     deployment = deployment_name(controller.kind, controller.name, raw_pod["metadata"].get("labels") or {})
+    # Without a uid: the pod names its ReplicaSet only, and the Deployment's name follows from that.
     deployment_reference = msgspec.structs.replace(controller, kind="Deployment", name=deployment, uid="")
     return [controller, deployment_reference] if deployment else [controller]
 

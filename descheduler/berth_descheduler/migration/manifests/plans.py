@@ -69,6 +69,7 @@ def plan_labels(policy: str) -> dict[str, str]:
 def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
     """Return a merge patch of a plan's status, with the states of moves and rooms even at their default."""
     body = msgspec.to_builtins(status)
+    # A merge patch has no way to change one entry of a list (RFC 7386): all moves are sent each time.
     body["moves"] = [{**msgspec.to_builtins(move), "state": move.state.value} for move in status.moves]
     if status.rooms:
         body["rooms"] = [{**msgspec.to_builtins(room), "state": room.state.value} for room in status.rooms]

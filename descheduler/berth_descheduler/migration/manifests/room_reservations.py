@@ -96,6 +96,7 @@ def build_job_reservation(room: Room, job: ObjectReference, raw_pods: RawPods, p
             "tasks": _tasks(room, raw_pods),
             "capacity": Capacity.WHEN_FREE.value,
             "fence": Fence.NODE.value,
+            # A part of a gang's nodes would be kept from others without helping the gang.
             **({"allOrNothing": True} if len(room.slots) > 1 else {}),
         },
     }

@@ -80,7 +80,7 @@ class PodWhereabouts(Protocol):
     def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
         """Return those of `nodes` that have a pod, DaemonSet and mirror pods aside; raises a `KubeError`.
 
-        Is also asked with no nodes: a watch that answers may then end.
+        It is also called without nodes, so that a watch which answers may end.
         """
         ...
 

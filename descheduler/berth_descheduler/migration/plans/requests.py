@@ -134,10 +134,10 @@ def _request(
 
 
 def approve(client: KubeClient, plan: str, looked_at: LookedAt, *, asked_by: str = "") -> MigrationPlan:
-    """Approve the plan that was looked at and return it.
+    """Approve the plan that was looked at and return it, recording `asked_by` if it was not approved before.
 
     Raises `NotFoundError`, `PlanStateError` where its mode or state forbids it, and `AnotherPlanError` where it is not
-    the plan that was looked at. Records `asked_by`, unless the plan was approved before.
+    the plan that was looked at.
     """
     for remaining_tries in reversed(range(_TRIES)):
         stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
@@ -171,7 +171,7 @@ def _decide(
 ) -> MigrationPlan:
     """Record a decision on a plan and who made it; raises `ConflictError` where `metadata` is not the plan's.
 
-    Leaves out the name where another client was first: the API server keeps the first name, and refuses a write that
+    The name is left out where another client was first: the API server keeps the first name, and refuses a write that
     would change it.
     """
     body: dict[str, Any] = {"spec": {decision: True}, **({"metadata": metadata} if metadata else {})}

@@ -147,6 +147,8 @@ def _keeping_pods(snapshot: Snapshot, now: datetime | None) -> Iterator[tuple[Po
     Karpenter asks its annotation of every pod that runs, those of DaemonSets and mirror pods among them, and budgets of
     the pods that it would evict. The cluster autoscaler asks neither of such pods.
     """
+    # Only where two budgets may meet, or one allows nothing, can a budget hold a pod: elsewhere no selector is
+    # compared.
     in_namespace = Counter(budget.metadata.namespace for budget in snapshot.disruption_budgets)
     namespaces = {name for name, budgets_there in in_namespace.items() if budgets_there > 1}
     namespaces |= {

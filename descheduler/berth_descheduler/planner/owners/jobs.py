@@ -108,6 +108,7 @@ def _time_left(job: Workload, now: datetime | None) -> timedelta | None:
         return None
     try:
         return parse_timestamp(job.status.start_time) + timedelta(seconds=seconds) - now
+    # A deadline may be any number of seconds that an int64 holds; timedelta ends before.
     except (InputError, OverflowError):
         return None
 

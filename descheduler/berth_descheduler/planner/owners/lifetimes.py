@@ -28,6 +28,8 @@ class Lifetimes:
         if namespace in self._terminating_namespaces:
             text = f"the namespace {namespace} is being deleted, and nothing can be made in it"
             yield Refusal(RefusalReason.NO_REPLACEMENT, text)
+        # Who is about to delete a pod says so by the condition DisruptionTarget first (KEP-3329): an eviction, a
+        # preemption, the taint controller, the pod garbage collector.
         if (disruption := pod.disruption) is not None and not pod.is_terminating:
             why = f" ({disruption.reason})" if disruption.reason else ""
             text = f"its condition {disruption.type} says that it is about to be deleted{why}"

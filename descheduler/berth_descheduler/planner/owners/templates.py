@@ -167,6 +167,8 @@ def _merged(template_container: Container, pod_container: Container, by_vpa: fro
 
 def _requests_of(resources: ResourceRequirements) -> Mapping[str, RawQuantity]:
     """Return requests with those that the API server makes of limits."""
+    # `SetDefaults_Pod` (pkg/apis/core/v1/defaults.go) makes a request of each limit without one, in pods but not in
+    # templates.
     return {**resources.limits, **resources.requests}
 
 
@@ -239,7 +241,7 @@ def _further_volumes(template_spec: PodSpec, pod_spec: PodSpec) -> Iterator[str]
 def host_ports(spec: PodSpec) -> set[tuple[int, str, str]]:
     """Return the port, protocol and address of each host port that a pod needs, "" for every address.
 
-    With the host's network these are all of its ports.
+    A pod with the host's network needs all of its ports there.
     """
     return {
         (number, port.protocol or "TCP", "" if port.host_ip == ANY_ADDRESS else port.host_ip)

@@ -64,6 +64,7 @@ def find_crowded_namespaces(
     for pods in constrained:
         for key, cost in _costs(pods, numbers, nodes):
             counts[pods.namespace] += pods_of[pods.index]
+            # Terms that are equal share their counts, so that they cost once, however many classes of pods carry them.
             if (pods.namespace, key) not in seen:
                 seen.add((pods.namespace, key))
                 counts[pods.namespace] += cost

@@ -54,6 +54,7 @@ class LabelIndex:
         """Return the classes among which are all that a selector selects, in order."""
         if selector is None:
             return ()
+        # The shortest list suffices: whatever the selector selects is in each of them.
         classes_by_pair = (self._with_pair.get(pair, ()) for pair in pairs_asked_by(selector))
         return min(classes_by_pair, key=len, default=self._all)
 

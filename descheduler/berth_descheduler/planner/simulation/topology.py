@@ -161,6 +161,7 @@ class PodTopologySpread:
     def _make_counts(self, domains: _Domains, selected: Iterable[ClassIndex]) -> tuple[DomainCounts, DomainCounts]:
         possible_counts = DomainCounts(domains.all, domains.count)
         sure_counts = possible_counts if domains.sure is domains.all else DomainCounts(domains.sure, domains.count)
+        # Where no node may be tainted both are one object, in which each pod must count once.
         counts_of_class = (possible_counts,) if sure_counts is possible_counts else (sure_counts, possible_counts)
         for other_class in selected:
             self._counted[other_class].extend(counts_of_class)

@@ -140,10 +140,7 @@ def _list_choices(worth: Ints, cost: Ints) -> Choices | None:
 
 
 def most_that_fit(packing: PackingModel, kind: int) -> int:
-    """Return an upper bound on the pods of a kind that fit.
-
-    The movable pods may go anywhere.
-    """
+    """Return an upper bound on the pods of a kind that fit, where the movable pods may go anywhere."""
     hold, taken, need = holds(packing), taken_by_movable(packing), packing.need[kind]
     asked_columns = np.flatnonzero(need)
     if not len(asked_columns):
@@ -355,10 +352,7 @@ class _Values:
         return np.array(worth, dtype=np.int64)
 
     def freed(self, costs: Costs, budget: int) -> float:
-        """Return an upper bound on the additional nodes freed.
-
-        A part of the next node counts as a fraction.
-        """
+        """Return an upper bound on the additional nodes freed; a part of the next node counts as a fraction."""
         values = self.at(costs)
         budget_left = budget + int((values - self.now(costs)).sum())
         clearable_values = np.sort(values[self._may])

@@ -349,10 +349,7 @@ class DrainSearch:
         return order[is_taken]
 
     def _try(self, chosen: Ints) -> Draining:
-        """Return the draining of some nodes.
-
-        Nodes whose dependent pods find no place are left out.
-        """
+        """Return the draining of some nodes, without those whose dependent pods find no place."""
         drained = np.zeros(self._packing.nodes, dtype=bool)
         drained[chosen] = True
         dependent = DependentPods(self._packing, self._state, self._open & ~drained)
@@ -475,10 +472,7 @@ class DrainSearch:
             self._bonus = np.maximum(self._bonus, trial.filled.stuck * MOVE // mean)
 
     def _penalize_large(self, trial: Draining) -> None:
-        """Penalize nodes whose large pods found no place.
-
-        Enough nodes are penalized to cover the pods that are left.
-        """
+        """Penalize as many nodes whose large pods found no place as cover the pods that are left."""
         pods = self._packing.movable_on(np.isin(np.arange(self._packing.nodes), trial.nodes))
         # What failed in one construction weighs more in the next: squeaky wheel optimization (Joslin and Clements,
         # 1999).
@@ -561,10 +555,7 @@ def _per_worth(cost: npt.NDArray[np.float64], worth: Ints) -> npt.NDArray[np.flo
 
 
 def without_undrainable_nodes(problem: Problem, packing: PackingModel, sources: Sources) -> Sources:
-    """Split off sources with a pod that fits on no other node.
-
-    Each gets a refusal that names the pod.
-    """
+    """Split off sources with a pod that fits on no other node, each with a refusal that names the pod."""
     homes = _PossibleNodes(packing)
     stuck: dict[NodeIndex, PodIndex] = {}
     for node in sources.to_empty:

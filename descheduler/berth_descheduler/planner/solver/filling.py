@@ -53,18 +53,12 @@ class EjectionSets:
         self._known: dict[int, _Sets] = {}
 
     def smaller(self, kind: int) -> list[int]:
-        """Return the ejectable kinds smaller than a kind, largest first.
-
-        A longer list is thinned out evenly to `_SINGLES`.
-        """
+        """Return the ejectable kinds smaller than a kind, largest first, thinned out evenly to `_SINGLES`."""
         kinds_after = self._order[self._order.index(kind) + 1 :]
         return _evenly([smaller_kind for smaller_kind in kinds_after if self._row[smaller_kind] >= 0], _SINGLES)
 
     def promising(self, kind: int, room: Ints, there: npt.NDArray[np.int32], may: Mask) -> list[tuple[int, ...]]:
-        """Return the ejection sets that make room for a kind now.
-
-        The arrays are over the same nodes.
-        """
+        """Return the ejection sets that make room for a kind now; the arrays are over the same nodes."""
         if kind not in self._known:
             self._known[kind] = self._list(kind)
         sets, need = self._known[kind], self._packing.need[kind]
@@ -115,10 +109,7 @@ def row_of_kind(packing: PackingModel) -> Ints:
 
 
 def _evenly(kinds: list[int], most: int) -> list[int]:
-    """Return at most `most` of the kinds, spread evenly over the list.
-
-    The ends of the list are among them.
-    """
+    """Return at most `most` of the kinds, spread evenly over the list and with both of its ends."""
     if len(kinds) <= most:
         return kinds
     return [kinds[index * (len(kinds) - 1) // (most - 1)] for index in range(most)]
@@ -316,10 +307,7 @@ class _Filling:
         return copies
 
     def _has(self, kind: int, amounts: Ints) -> Mask:
-        """Return the allowed nodes of a kind with these free amounts.
-
-        Only the resources that the kind asks for count.
-        """
+        """Return the allowed nodes of a kind with these free amounts, of the resources that the kind asks for."""
         mask = self._allowed(kind)
         for column in self._packing.asked[kind]:
             mask = mask & (self._room[column] >= amounts[column])
@@ -334,10 +322,7 @@ class _Filling:
         return mask & ~self._left_by[kind] if kind in self._left_by else mask
 
     def _keep_balance(self, kind: int, nodes: Ints, most: Ints, rest: Ints, *, lowest: bool) -> Ints:
-        """Return how many pods nodes take with their resources in balance.
-
-        The other resources stay in balance with the scarcest.
-        """
+        """Return how many pods nodes take with their other resources in balance with the scarcest."""
         need, scarce = self._packing.need[kind], self._packing.binding
         total = rest @ self._packing.need
         if not total[scarce]:
@@ -357,10 +342,7 @@ class _Filling:
         return most
 
     def _keep_even(self, kind: int, nodes: Ints, most: Ints, rest: Ints) -> Ints:
-        """Return how many pods nodes take without an odd rest.
-
-        Smaller kinds can then fill the rest of the scarcest resource.
-        """
+        """Return how many pods nodes take without an odd rest, which smaller kinds could not fill."""
         scarce = self._packing.binding
         need = int(self._packing.need[kind, scarce])
         unit = int(np.gcd.reduce(self._packing.need[rest > 0, scarce]))
@@ -373,10 +355,7 @@ class _Filling:
         return np.where((room - even_copies * need) % unit == 0, even_copies, 0)
 
     def _fill_up(self, kind: int, nodes: Ints, most: Ints) -> None:
-        """Put up to `most` pods of a kind on each node.
-
-        The fullest nodes come first.
-        """
+        """Put up to `most` pods of a kind on each node, the fullest nodes first."""
         nodes, most = nodes[most > 0], most[most > 0]
         if not len(nodes):
             return
@@ -400,10 +379,7 @@ class _Filling:
     # --- by moving others aside -------------------------------------------------------------------------------------
 
     def _place_by_ejection(self, kind: int) -> None:
-        """Put pods where one or two smaller ones make room.
-
-        The cheapest set goes first.
-        """
+        """Put pods where one or two smaller ones make room, the cheapest set first."""
         # An ejection chain (Glover, 1996): what is put out here is placed again by the same means, in smaller and
         # smaller steps.
         for ejected in self._sets.promising(kind, self._room, self._there, self._allowed(kind)):
@@ -423,10 +399,7 @@ class _Filling:
             self._last_set[kind] = ejected
 
     def _place_by_cover(self, kind: int) -> None:
-        """Place pods where several smaller ones make room.
-
-        It ejects large ones first, the last as small as will do.
-        """
+        """Place pods where several smaller ones make room: large ones first, the last as small as will do."""
         need, smaller = self._packing.need[kind], self._sets.smaller(kind)
         asked_columns = np.flatnonzero(need)
         allowed_nodes = np.flatnonzero(self._allowed(kind))
@@ -477,10 +450,7 @@ class _Filling:
     # --- by exchange ------------------------------------------------------------------------------------------------
 
     def _exchange(self) -> bool:
-        """Exchange larger pods for small ones that fill their nodes better.
-
-        Returns whether any moved.
-        """
+        """Exchange larger pods for small ones that fill their nodes better; return whether any moved."""
         departures_before = len(self._went)
         self._left_by.clear()
         for kind in self._order[::-1].tolist():
@@ -534,10 +504,7 @@ class _Filling:
         self._went.append(_entries(kind, self._nodes[nodes], counts))
 
     def _last_costs(self) -> Ints:
-        """Return the cost of one more pod of each kind.
-
-        It is estimated from the last pod placed.
-        """
+        """Return the cost of one more pod of each kind, estimated from the last pod placed."""
         costs = np.full(self._packing.kinds, MOVE, dtype=np.int64)
         for kind in self._order[::-1].tolist():
             if self._left[kind]:
@@ -551,10 +518,7 @@ class _Filling:
         return costs
 
     def _stuck(self) -> Ints:
-        """Return each node's rest of the scarcest resource.
-
-        It is 0 where the smallest kind does not fit into it.
-        """
+        """Return each node's rest of the scarcest resource, 0 where the smallest kind does not fit into it."""
         stuck = np.zeros(self._packing.nodes, dtype=np.int64)
         binding_need = self._packing.need[:, self._packing.binding]
         rest = self._room[self._packing.binding]

@@ -37,10 +37,7 @@ class DependentPlacement:
 
 
 class DependentPods:
-    """Places dependent pods in a state and a copy of the room.
-
-    `withdraw` restores the state.
-    """
+    """Places dependent pods in a state and a copy of the room; `withdraw` restores the state."""
 
     def __init__(self, packing: PackingModel, state: State, open_nodes: Mask) -> None:
         self._packing = packing
@@ -53,17 +50,11 @@ class DependentPods:
 
     @property
     def placements(self) -> tuple[DependentPlacement, ...]:
-        """Return the placements in order.
-
-        Each step is feasible after those before it.
-        """
+        """Return the placements in an order in which each step is feasible after those before it."""
         return tuple(self._placements)
 
     def place(self, pods_of: Mapping[int, Sequence[PodIndex]]) -> tuple[int, ...]:
-        """Place the dependent pods of nodes, all or none per node.
-
-        Returns the nodes with none placed.
-        """
+        """Place the dependent pods of nodes, all or none per node; return the nodes with none placed."""
         if pods_of:
             self.room = self._packing.room.copy()
         return tuple(node for node, pods in pods_of.items() if not self.place_together(pods))

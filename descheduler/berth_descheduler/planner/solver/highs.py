@@ -63,10 +63,7 @@ class LinearProgram:
         self._row_upper: list[float] = []
 
     def add_columns(self, upper: Ints, *, costs: Ints | None = None, whole: bool = False) -> Ints:
-        """Add columns from 0 to their upper bounds; return their numbers.
-
-        The default cost is 0.
-        """
+        """Add columns from 0 to their upper bounds, at no cost by default; return their numbers."""
         first_column = len(self._cost)
         self._cost += [0.0] * len(upper) if costs is None else costs.astype(float).tolist()
         self._upper += upper.astype(float).tolist()

@@ -61,10 +61,7 @@ class RoomSearch:
         self._late = _LATE
 
     def add_together(self, wants: Sequence[Want]) -> bool:
-        """Find room for all of some wants or for none.
-
-        Returns whether room was found.
-        """
+        """Find room for all of some wants or for none; return whether room was found."""
         mark, before = self._state.mark(), (self.counts, self.pins, self.filled)
         dependent = [want for want in wants if self._packing.dependent[want.kind]]
         independent = [want for want in wants if not self._packing.dependent[want.kind]]
@@ -82,10 +79,7 @@ class RoomSearch:
         return False
 
     def add_most(self, want: Want, most: int) -> int:
-        """Find room for as many pods as the moves allow.
-
-        Returns how many, at most `most`.
-        """
+        """Find room for as many pods as the moves allow, at most `most`; return how many."""
         if self._packing.dependent[want.kind]:
             return int(most > 0 and self._add_dependent(want))
         most_known, beyond = 0, most + 1
@@ -105,29 +99,20 @@ class RoomSearch:
         self._state.undo_to(self._mark)
 
     def places_of(self, want: Want) -> tuple[NodeIndex, ...]:
-        """Return the nodes where a want's pods have room.
-
-        A node is listed once per pod.
-        """
+        """Return the nodes where a want's pods have room, each once per pod."""
         arrivals = self.filled.arrivals
         own_arrivals = arrivals[arrivals[:, 0] == want.kind]
         return tuple(NodeIndex(int(node)) for _, node, count in own_arrivals for _ in range(int(count)))
 
     def _with(self, wants: Sequence[Want], number: int | None = None) -> Ints:
-        """Return the counts with those of some wants added.
-
-        With a `number`, each want adds that many.
-        """
+        """Return the counts with those of some wants, or with `number` of each want, added."""
         counts = self.counts.copy()
         for want in wants:
             counts[want.kind] += (want.count or 0) if number is None else number
         return counts
 
     def _add_dependent(self, want: Want) -> bool:
-        """Find room for one tied pod and put it there.
-
-        The pods after it see it in the state.
-        """
+        """Find room for one tied pod and put it there, where the pods after it see it in the state."""
         pod = want.pods[0]
         allowed_nodes = self._packing.allowed(want.kind).copy()
         for node in np.flatnonzero(allowed_nodes):
@@ -142,10 +127,7 @@ class RoomSearch:
         return True
 
     def _keep(self, counts: Ints, pins: dict[int, Mask]) -> bool:
-        """Search the fewest moves for these pods and keep the result.
-
-        Returns whether there is one.
-        """
+        """Search the fewest moves for these pods and keep the result; return whether there is one."""
         costs = self._costs
         best: Filled | None = None
         idle = 0

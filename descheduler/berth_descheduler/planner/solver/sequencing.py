@@ -27,9 +27,9 @@ class Transition:
 def apply_transition(
     packing: PackingModel, state: State, transition: Transition, *, detours: int, open_nodes: Mask
 ) -> bool:
-    """Make the moves of a transition in a state.
+    """Make the moves of a transition in a state; return whether all could be made with so many detours.
 
-    Returns whether all could be made with at most `detours` detours. If not, the state is as it was before.
+    If not, the state is as it was before.
     """
     mark = state.mark()
     order = _Order(packing, state, transition, open_nodes)
@@ -75,10 +75,7 @@ class _Order:
             todo.extend(freed)
 
     def _serve(self, target: NodeIndex) -> Iterable[NodeIndex]:
-        """Bring to a node what fits.
-
-        Returns the nodes that now have more room and await pods.
-        """
+        """Bring to a node what fits; return the nodes that now have more room and await pods."""
         wanted_kinds = self._wanted[target]
         relieved: dict[NodeIndex, None] = {}
         # The largest first: small pods fill a rest that is left, large ones do not.
@@ -95,10 +92,7 @@ class _Order:
         return [node for node in relieved if self._wanted.get(node)]
 
     def _bring(self, kind: int, target: NodeIndex) -> NodeIndex | None:
-        """Move a pod of a kind to a node; return its source.
-
-        Returns None if no pod may go now.
-        """
+        """Move a pod of a kind to a node; return its source, None if no pod may go now."""
         for heap in (self._in_the_way[kind], self._waiting[kind]):
             for _ in range(len(heap)):
                 pod = heap.popleft()
@@ -111,10 +105,7 @@ class _Order:
         return None
 
     def _make_detour(self) -> tuple[NodeIndex, ...] | None:
-        """Move a blocking pod to a third node.
-
-        Returns the nodes to revisit, None if there is no third node.
-        """
+        """Move a blocking pod to a third node; return the nodes to revisit, None if there is no third node."""
         size = self._packing.size
         for kind in sorted(self._in_the_way, key=lambda blocking_kind: (int(size[blocking_kind]), blocking_kind)):
             for pod in self._in_the_way[kind]:
@@ -133,10 +124,7 @@ class _Order:
         return None
 
     def _third_node(self, kind: int, pod: PodIndex) -> NodeIndex | None:
-        """Return the fullest node for a temporary stay of a pod.
-
-        Nodes that await nothing come first, then those of a lower rank.
-        """
+        """Return the fullest node for a temporary stay of a pod: nodes that await nothing first, then lower ranks."""
         emptied = np.array(sorted(self._emptied), dtype=np.int64)
         mask = self._open & self._packing.allowed(kind)
         mask[emptied] = False
