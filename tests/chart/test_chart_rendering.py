@@ -28,7 +28,8 @@ from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.migration.replacement_trial.bounds import why_binding_lets_through, why_policy_lets_through
 from berth_descheduler.options.policy import CARRIED_OUT, PLANNED, cycle_settings, settings_to_serve
 from berth_descheduler.plugins.registry import installed_plugins
-from berth_descheduler.policy.parsing import RunDefaults, decode_policy, read_policy
+from berth_descheduler.policy.decoding import decode_policy
+from berth_descheduler.policy.parsing import RunDefaults, read_policy
 from berth_descheduler.server import read_service_settings, serve
 from berth_operator.capabilities.extender.settings import ExtenderSettings
 from berth_operator.cli import main as operator

@@ -10,8 +10,8 @@ from berth_descheduler.cli.main import run
 from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import RunDefaults, read_policy
+from berth_descheduler.policy.decoding import decode_policy
 from berth_descheduler.policy.lint import lint_document
-from berth_descheduler.policy.parsing import decode_policy
 from builders import NOON
 from conventions.pages import ROOT, blocks
 from planner_settings import with_settings

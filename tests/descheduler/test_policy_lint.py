@@ -16,8 +16,9 @@ from berth_descheduler.capabilities.prices.price_map import PRICE_MAP
 from berth_descheduler.cli.main import berth
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy import lint as lint_module
+from berth_descheduler.policy.decoding import decode_policy
+from berth_descheduler.policy.files import read_policy_file
 from berth_descheduler.policy.lint import MOST_ERRORS, Linted, Severity, lint_document, lint_located
-from berth_descheduler.policy.parsing import decode_policy, read_policy_file
 from berth_kube.yaml_documents import locate_documents
 from small_cluster import small_cluster
 

@@ -13,7 +13,8 @@ from berth_core.migration_plans import RunMode
 from berth_core.objects import LabelSelectorRequirement
 from berth_descheduler.planner.cool_downs import NodeCoolDown, SourceCoolDown
 from berth_descheduler.plugins.registry import installed_plugins
-from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, decode_policy, read_policy
+from berth_descheduler.policy.decoding import decode_policy
+from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.policy.schedule import CronSchedule, IntervalSchedule
 from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
 from builders import NOON

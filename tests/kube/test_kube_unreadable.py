@@ -24,7 +24,7 @@ from berth_descheduler.picture import Picture
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import PolicyError, RunDefaults
 from berth_descheduler.policy_metrics import PolicyMetrics
-from berth_descheduler.report.stored_plans import PlanHead
+from berth_descheduler.report.stored_plan_documents import PlanHead
 from berth_descheduler.snapshots import dump_cluster, read_live_snapshot
 from berth_kube.client import KubeClient
 from berth_kube.errors import UnexpectedObjectError

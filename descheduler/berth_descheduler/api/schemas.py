@@ -1,4 +1,4 @@
-"""Documents of the HTTP interface only; commands share the others (`report.documents`)."""
+"""Documents of the HTTP interface only; commands share the others (`report.schemas`)."""
 
 from enum import StrEnum
 from typing import Annotated, Final, Literal, TypeAlias

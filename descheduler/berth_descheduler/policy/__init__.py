@@ -1,18 +1,15 @@
 """Says what DeschedulerPolicies mean: when they run, with which settings, and what is wrong with them."""
 
 from berth_descheduler.policy.conversion import CONVERTED_PLUGIN, ConvertedProfile, convert_upstream
+from berth_descheduler.policy.files import read_documents, read_policy_file
 from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_located
-from berth_descheduler.policy.parsing import (
+from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, read_policy
+from berth_descheduler.policy.plan_settings import (
     PlanSettings,
     PlanSettingsReader,
-    PolicyRun,
-    RunDefaults,
     asked_by_people,
     choose_plan_settings,
-    read_documents,
     read_plan_settings,
-    read_policy,
-    read_policy_file,
     requested_settings,
     without_policy_limits,
 )

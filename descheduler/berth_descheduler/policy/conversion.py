@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from berth_core import POLICY_KIND, InputError, RunMode, printable_line, refuse_unknown
 from berth_descheduler.plugins import EVICTOR_NAME, PLUGIN_NAME, PluginRegistry
-from berth_descheduler.policy.parsing import RunDefaults, decode_policy, read_policy
+from berth_descheduler.policy.decoding import decode_policy
+from berth_descheduler.policy.parsing import RunDefaults, read_policy
 from berth_descheduler.policy.upstream import INSTEAD, UpstreamProfile, is_upstream, read_upstream
 
 CONVERTED_PLUGIN: Final = "HighNodeUtilization"

@@ -16,7 +16,8 @@ from typing import Final
 from berth_core import DeschedulerPolicy, InputError, Limits, RunMode, Snapshot, count, field_steps, format_duration
 from berth_descheduler.planner.cool_downs import SourceCoolDown
 from berth_descheduler.plugins import PLUGIN_NAME, DefaultEvictor, Defragmentation, PluginRegistry, goal_of
-from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, decode_policy, read_policy
+from berth_descheduler.policy.decoding import decode_policy
+from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, read_policy
 from berth_descheduler.policy.profiles import errors_in
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule
 from berth_descheduler.policy.upstream import UpstreamProfile, is_upstream, not_installed, read_upstream

@@ -9,29 +9,23 @@ from berth_descheduler.report.capacity import (
     render_capacity,
 )
 from berth_descheduler.report.cluster_nodes import HeldCapacityList, NodeList, describe_held_capacity, describe_nodes
-from berth_descheduler.report.documents import (
-    ALL_IN_JSON,
-    ListedPlan,
-    PlanDocument,
-    PlanList,
-    PlanMove,
-    PlanRoom,
-    describe_plan,
-    describe_run,
-)
+from berth_descheduler.report.documents import ALL_IN_JSON, describe_plan, describe_run
 from berth_descheduler.report.html import ReportFile, report_option, stored_plan_page
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.page import Occasion, ReportPage, plan_page, run_page
 from berth_descheduler.report.policies import NO_POLICIES, PolicyList, list_policies, render_policies
 from berth_descheduler.report.prices import price_option, refuse_second_prices
 from berth_descheduler.report.progress import RunProgress
-from berth_descheduler.report.stored_plans import (
-    NO_PLANS,
+from berth_descheduler.report.schemas import ListedPlan, PlanDocument, PlanList, PlanMove, PlanRoom
+from berth_descheduler.report.stored_plan_documents import (
     PlanHead,
     describe_moves,
     describe_rooms,
     describe_stored_plan,
     list_plan,
+)
+from berth_descheduler.report.stored_plans import (
+    NO_PLANS,
     newest_first,
     render_plan_list,
     render_stored_plan,

@@ -24,7 +24,8 @@ from berth_core import (
 from berth_core.text import rounded
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.planner import CapacityReport, ResourceState, ShapeFit, StrandedPart, WorkloadFit
-from berth_descheduler.report.documents import ALL_IN_JSON, ClusterCapacity, ResourceCapacity
+from berth_descheduler.report.documents import ALL_IN_JSON
+from berth_descheduler.report.schemas import ClusterCapacity, ResourceCapacity
 
 _LISTED_PARTS: Final = 8
 _LISTED_NODES: Final = 3

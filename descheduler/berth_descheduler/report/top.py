@@ -35,9 +35,10 @@ from berth_core import (
 )
 from berth_core.text import rounded
 from berth_descheduler.planner import Fragmentation, NodeUsage, is_pending, measure_nodes, requested_share
-from berth_descheduler.report.documents import ListedPlan
 from berth_descheduler.report.node_map import MOST_SIGNS, PER_LINE, draw_nodes, nodes_per_sign
-from berth_descheduler.report.stored_plans import list_plan, newest_first, phase_in_words, what_to_do
+from berth_descheduler.report.schemas import ListedPlan
+from berth_descheduler.report.stored_plan_documents import list_plan
+from berth_descheduler.report.stored_plans import newest_first, phase_in_words, what_to_do
 
 SHOWN_RESOURCES: Final = (CPU, MEMORY)
 _UNDER_WAY: Final = (PlanPhase.RUNNING, PlanPhase.APPROVED, PlanPhase.PROPOSED, PlanPhase.REQUESTED)

@@ -21,7 +21,8 @@ from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import NoBalance
-from berth_descheduler.report.stored_plans import describe_stored_plan, render_stored_plan
+from berth_descheduler.report.stored_plan_documents import describe_stored_plan
+from berth_descheduler.report.stored_plans import render_stored_plan
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import NotFoundError, UnreachableError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
