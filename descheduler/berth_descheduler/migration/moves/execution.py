@@ -135,6 +135,7 @@ class MoveController:
         self._nodes.ask(find_doubtful_nodes(wave, observed_wave, now, timeouts.gap_seconds), now)
         counts = _count_open(wave)
         for memory in wave:
+            # One call of a move at a time: its answer decides what comes next.
             if memory.finished or memory.in_flight:
                 continue
             note_unready_replicas(memory, wave_context.unready, now)
@@ -216,6 +217,8 @@ class MoveController:
         if memory.retry.is_too_early(now):
             return
         if memory.waits.since(Since.RESERVING) is None:
+            # A source that is begun goes on although the limit is reached: emptied in part it would have cost evictions
+            # for nothing.
             if counts.open_moves >= self._settings.max_open_moves and source not in counts.open_sources:
                 return
             counts.open_moves += 1

@@ -155,6 +155,7 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
     memory = facts.memory
     if (blocked_step := blocked_for_long(facts, timeouts, now)) is not None:
         return blocked_step
+    # The first eviction of a source waits for the last place: if one pod has no place, none has to leave.
     if not facts.others.source_ready:
         return Wait(MoveState.RESERVED, "waits until every pod that leaves with it has a place")
     # Whichever pod of its controller comes first takes the place, so the places of siblings count, not only its own.
