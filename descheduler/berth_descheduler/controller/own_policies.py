@@ -24,7 +24,7 @@ _EMPTY_SECONDS: Final = 60.0
 
 
 class OwnPolicies:
-    """The present policies of capabilities, and when each was last scheduled. Thread-safe."""
+    """The present policies of capabilities, and when each was last scheduled, for all threads."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client

@@ -106,6 +106,7 @@ class Runner:
     def work_until(self, over: Callable[[], bool], stop: threading.Event) -> None:
         """Work until `over`; reports and retries what fails."""
         while not over():
+            # Before the pass looks: what changes from here on ends the wait after it.
             self._wake_up.clear()
             pause = _AGAIN_SECONDS
             try:
@@ -157,6 +158,8 @@ class Runner:
         try:
             match work:
                 case ResumePlan(plan=plan):
+                    # Read again, as the store may be behind: the plan may have been approved, aborted or carried out
+                    # since.
                     return self._assign_plan(self._read_plan(plan))
                 case ComputePlan(plan=plan):
                     return self._assign_request(self._read_plan(plan))
@@ -211,6 +214,7 @@ class Runner:
             or parsed_policy.schedule is None
         ):
             return None
+        # The run of that time has left its plan, and only the status write was lost: it is not made twice.
         if was_made(policy, timing.due, plans):
             self._write(policy, {"status": {"lastScheduledTime": format_timestamp(timing.due)}})
             return None

@@ -1,7 +1,4 @@
-"""Plans moves from a snapshot and settings.
-
-Pure, without clock and I/O, and deterministic.
-"""
+"""Plans moves from a snapshot and settings: deterministic, without clock and I/O."""
 
 from berth_descheduler.planner.capacity_shapes import CapacityShape, read_shape, write_shape
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, with_surges

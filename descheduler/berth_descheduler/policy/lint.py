@@ -32,6 +32,7 @@ _USUAL_PODS: Final = 5
 _DECISIVE: Final = frozenset({"cron", "strategy"})
 """Fields that decide what those beside them mean, so that these are wrong without them."""
 _VALUES_OF_OUR_CHART: Final = frozenset({"operator", "descheduler", "policies", "image", "monitoring"})
+# A fixed day, so that what is said of a schedule does not depend on when it is asked.
 _SOME_DAY: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _MANY_RUNS: Final = 50
 

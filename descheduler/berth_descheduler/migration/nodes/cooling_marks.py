@@ -80,6 +80,7 @@ def _build_mark(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, 
     if not cool_down:
         return {"metadata": {"annotations": annotations}}
     cooling_before = cooling_until(raw["metadata"].get("annotations") or {})
+    # Policies with different cool-downs may move pods off one node: the longest counts.
     annotations[COOLING_UNTIL_ANNOTATION] = format_timestamp(max(now + cool_down, cooling_before or now))
     return {"metadata": {"annotations": annotations, "labels": {COOLING_LABEL: _TRUE}}}
 

@@ -177,6 +177,7 @@ def _nodes_waited_for(
 
     The whole cluster is read only if one of them could go there: a pod that fits nowhere may be pending for months.
     """
+    # A field selector that the API server supports for pods: only those without a node cross the wire.
     waiting = tuple(_without_neighbours(pod) for pod in pods_where(client, "spec.nodeName=") if is_pending(pod))
     if not nodes_for_waiting_pods(Snapshot(nodes=tuple(marked.values()), pods=waiting), marked):
         return frozenset()
@@ -209,11 +210,15 @@ def _build_mark(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
     annotations = {
         key: value
         for key, value in freeing.carries.annotations.items()
+        # An annotation such as scale-down-disabled that people have set keeps its value, and is not removed with the
+        # mark.
         if key not in present_annotations or key in our_annotations
     }
     mark = FreedMark(at=at, plan=freeing.plan, policy=freeing.policy, annotations=annotations)
     notes: dict[str, str | None] = dict.fromkeys(our_annotations.keys() - annotations.keys())
     notes |= {**annotations, FREED_ANNOTATION: msgspec.json.encode(mark).decode()}
+    # Soft: the scheduler still takes the node before a pod stays pending, while an autoscaler sees it empty for its own
+    # time.
     taint = {"key": FREED_TAINT, "value": freeing.plan, "effect": "PreferNoSchedule"}
     taints = [*_taints_of_others(raw), *([taint] if freeing.carries.taint else [])]
     return {"metadata": {"annotations": notes}, "spec": {"taints": taints or None}}

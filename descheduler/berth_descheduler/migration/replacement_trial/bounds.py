@@ -52,6 +52,7 @@ def why_policy_lets_through(policy: RawObject, namespace: str) -> str:
     validations = [validation.get("expression") for validation in spec.get("validations") or ()]
     gaps = {
         "its failurePolicy is not Fail": spec.get("failurePolicy") != "Fail",
+        # With parameters a missing object may let requests through (`parameterNotFoundAction: Allow`, KEP-3488).
         "it has a paramKind": bool(spec.get("paramKind")),
         "its matchConstraints leave pods out": not _covers_all_pods(constraints),
         f"its matchConditions are not for {trial_user(namespace)} alone": conditions != wanted_conditions,

@@ -1,4 +1,4 @@
-"""Whether the pod that a controller would make can take the place that is held. Pure."""
+"""Whether the pod that a controller would make can take the place that is held; without I/O."""
 
 from collections.abc import Iterator
 from typing import Any, Final

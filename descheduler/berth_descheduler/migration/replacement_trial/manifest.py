@@ -1,6 +1,6 @@
-"""The pod that a controller would make next, as it would ask the API server for it.
+"""The pod that a controller would make next, as it would ask the API server for it; without I/O.
 
-Pure. Labels, annotations, names and owners are those that admission sees when the controller itself asks. The sources
+Labels, annotations, names and owners are those that admission sees when the controller itself asks. The sources
 are the controllers of Kubernetes: `GetPodFromTemplate` (`pkg/controller/controller_utils.go`),
 `newVersionedStatefulSetPod`, `initIdentity` and `updateStorage` (`pkg/controller/statefulset/stateful_set_utils.go`),
 and `manageJob` (`pkg/controller/job/job_controller.go`).

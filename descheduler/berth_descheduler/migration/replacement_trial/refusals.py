@@ -1,4 +1,4 @@
-"""What an error of the API server says about the pod that was tried. Pure."""
+"""What an error of the API server says about the pod that was tried; without I/O."""
 
 import re
 from dataclasses import dataclass

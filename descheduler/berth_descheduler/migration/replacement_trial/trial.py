@@ -149,6 +149,8 @@ class ReplacementTrial:
     ) -> TrialRefusal | None:
         namespace = raw_pod["metadata"]["namespace"]
         try:
+            # A dry run passes admission, quotas and validation, and ends before etcd. With a webhook whose sideEffects
+            # are neither None nor NoneOnDryRun, the API server refuses it.
             stored = account.create(PODS, replacement, namespace=namespace, dry_run=True)
         except PermanentError as error:
             return self._judge(error, raw_pod, replacement, template)
@@ -183,6 +185,7 @@ class ReplacementTrial:
             raise _UnknownReplacementError(f"how a {owner.kind} of {owner.api_version} makes pods is not known")
         try:
             raw_owner = reads.get(resource, owner.name, namespace=owner.namespace)
+            # Made again under its name it may have another template, and the pod goes with the owner that was.
             if raw_owner["metadata"]["uid"] != owner.uid:
                 raise _UnknownReplacementError(f"another {owner.kind} has the name {owner.name} by now")
             raw_owner |= {"apiVersion": resource.api_version, "kind": resource.kind}
