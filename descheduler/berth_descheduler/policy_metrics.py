@@ -23,7 +23,7 @@ class PolicyMetrics(CycleMetrics):
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         super().__init__(registry, clock)
-        self.found: Plan | None = None
+        self.proposed_plan: Plan | None = None
         """The plan of the current run; None before it has planned."""
 
         self.busy = False
@@ -38,14 +38,14 @@ class PolicyMetrics(CycleMetrics):
         self._named: set[str] = set()
 
     def planned(self, plan: Plan) -> None:
-        """Remember what was found."""
+        """Remember the plan of the current run."""
         super().planned(plan)
-        self.found = plan
+        self.proposed_plan = plan
 
     @contextmanager
     def running(self, policy: str) -> Iterator[None]:
         """Show that a run is made."""
-        self.found = None
+        self.proposed_plan = None
         self.busy = True
         self._running.labels(policy=policy).set(1)
         try:

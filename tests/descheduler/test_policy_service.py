@@ -147,7 +147,7 @@ def test_what_a_run_has_left_in_memory_is_released_after_it(cluster: FakeCluster
     with serving(cluster) as replica:
         eventually("it has run", has_run(cluster), seconds=LONG)
         eventually("nothing is left in a cycle", lambda: left() is None, seconds=LONG)
-        eventually("its plan is not kept", lambda: replica.metrics.found is None, seconds=LONG)
+        eventually("its plan is not kept", lambda: replica.metrics.proposed_plan is None, seconds=LONG)
 
 
 @pytest.mark.parametrize(("mode", "want"), [(RunMode.PLAN, PlanPhase.PROPOSED), (RunMode.AUTO, PlanPhase.SUCCEEDED)])

@@ -148,7 +148,7 @@ class Runner:
             return 0.0
         self._has_worked = True
         outcome = self._perform(assignment, stop)
-        self._metrics.found = None
+        self._metrics.proposed_plan = None
         return _AGAIN_SECONDS if outcome is None or outcome.verdict is Verdict.LEASE_HELD else 0.0
 
     # --- on fresh state ---------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class Runner:
         self._metrics.run_ended(assignment.settings.policy, outcome.verdict.value)
         if assignment.policy is None:
             return
-        proposed_plan = self._metrics.found
+        proposed_plan = self._metrics.proposed_plan
         patch = build_outcome_patch(outcome, begun=begun, scheduled=assignment.scheduled, proposed_plan=proposed_plan)
         self._write(assignment.policy, patch)
         about = self._stands_for(assignment.policy)

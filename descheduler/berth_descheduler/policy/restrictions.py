@@ -71,20 +71,20 @@ class _Limit:
 
 
 def find_restrictions(
-    given: PlanInput, found: Plan, plan_again: PlanAgain, deadline: Deadline
+    plan_input: PlanInput, plan: Plan, plan_again: PlanAgain, deadline: Deadline
 ) -> tuple[Restriction, ...]:
-    """Return what holds back a plan that was made from `given`.
+    """Return what holds back a plan that was made from `plan_input`.
 
     Plans again a few times while there is time, for a plan with moves only in a small cluster. If time runs out, the
     answer may be incomplete, but all of it is true.
     """
-    unknown = (*_name_restrictions(given, found), *_unreadable_restrictions(given.snapshot))
-    if given.settings.run.begun or on_demand(found.objective) is not None:
+    unknown = (*_name_restrictions(plan_input, plan), *_unreadable_restrictions(plan_input.snapshot))
+    if plan_input.settings.run.begun or on_demand(plan.objective) is not None:
         return unknown
-    limits = tuple(_limits(given))
-    if found.moves:
-        limits = tuple(limit for limit in limits if not limit.is_for_safety) if _is_small(given.snapshot) else ()
-    return (*unknown, *_BindingLimits(given, found, plan_again, deadline).among(limits))
+    limits = tuple(_limits(plan_input))
+    if plan.moves:
+        limits = tuple(limit for limit in limits if not limit.is_for_safety) if _is_small(plan_input.snapshot) else ()
+    return (*unknown, *_BindingLimits(plan_input, plan, plan_again, deadline).among(limits))
 
 
 def _is_small(snapshot: Snapshot) -> bool:
@@ -97,9 +97,9 @@ def _is_small(snapshot: Snapshot) -> bool:
 class _BindingLimits:
     """Finds which limits bind, by planning again without them."""
 
-    def __init__(self, given: PlanInput, found: Plan, plan_again: PlanAgain, deadline: Deadline) -> None:
-        self._given = given
-        self._found = found
+    def __init__(self, plan_input: PlanInput, plan: Plan, plan_again: PlanAgain, deadline: Deadline) -> None:
+        self._plan_input = plan_input
+        self._plan = plan
         self._plan_again = plan_again
         self._deadline = deadline
 
@@ -130,12 +130,12 @@ class _BindingLimits:
         """Return the plan without some limits; None if it brings no more, or there is no time to make it."""
         if is_over(self._deadline):
             return None
-        lifted = self._given
+        lifted = self._plan_input
         for limit in limits:
             lifted = limit.lift(lifted)
         plan_again = self._plan_again(lifted)
-        goal = goal_of(self._found.objective)
-        return plan_again if goal.worth(plan_again) > goal.worth(self._found) else None
+        goal = goal_of(self._plan.objective)
+        return plan_again if goal.worth(plan_again) > goal.worth(self._plan) else None
 
     def _restriction(self, limits: Sequence[_Limit], better: Plan) -> Restriction:
         conditions = " and ".join(limit.condition for limit in limits)
@@ -143,23 +143,23 @@ class _BindingLimits:
         return Restriction(
             reason=RestrictionReason.LIMIT_BINDS,
             fields=tuple(limit.field for limit in limits),
-            message=f"{goal_of(better.objective).advantage(better, self._found)} {conditions}{together}.",
+            message=f"{goal_of(better.objective).advantage(better, self._plan)} {conditions}{together}.",
         )
 
 
 # --- the limits of a plan ---------------------------------------------------------------------------------------------
 
 
-def _limits(given: PlanInput) -> Iterator[_Limit]:
+def _limits(plan_input: PlanInput) -> Iterator[_Limit]:
     """Yield the limits that are set and that could bind at all, in the order in which they are named."""
-    limits_of_goal = tuple(_limits_of_goal(given))
-    yield from _limits_of_moves(given.settings)
+    limits_of_goal = tuple(_limits_of_goal(plan_input))
+    yield from _limits_of_moves(plan_input.settings)
     yield from (limit for limit, is_about_moves in limits_of_goal if is_about_moves)
-    yield from _limits_of_targets(given.settings)
+    yield from _limits_of_targets(plan_input.settings)
     yield from (limit for limit, is_about_moves in limits_of_goal if not is_about_moves)
-    yield from _limits_of_scope(given.settings)
-    yield from _limits_of_rules(given)
-    yield from _limits_for_safety(given)
+    yield from _limits_of_scope(plan_input.settings)
+    yield from _limits_of_rules(plan_input)
+    yield from _limits_for_safety(plan_input)
 
 
 def _limits_of_moves(settings: PlannerSettings) -> Iterator[_Limit]:
@@ -178,9 +178,9 @@ def _limits_of_targets(settings: PlannerSettings) -> Iterator[_Limit]:
         yield _without("protectionThresholds", settings.protection, _with_settings(protection=Thresholds(())))
 
 
-def _limits_of_goal(given: PlanInput) -> Iterator[tuple[_Limit, bool]]:
+def _limits_of_goal(plan_input: PlanInput) -> Iterator[tuple[_Limit, bool]]:
     """Yield the limits that only the goal has, and whether each is about moves."""
-    balance = given.settings.plugins.balance.plugin
+    balance = plan_input.settings.plugins.balance.plugin
     if isinstance(balance, Defragmentation):
         for limit in balance.args.goal.limits(balance.args):
             lift = _asking_otherwise(limit.lift)
@@ -224,15 +224,15 @@ def _scope_of_evictor(args: DefaultEvictorArgs) -> Iterator[tuple[str, str, Mapp
         yield "minPodAge", args.age_in_words, {"min_pod_age": None}
 
 
-def _limits_of_rules(given: PlanInput) -> Iterator[_Limit]:
+def _limits_of_rules(plan_input: PlanInput) -> Iterator[_Limit]:
     """Yield the settings behind rules that keep something of the cluster."""
-    for rule in given.settings.rules:
-        for limit in rule.limits(given.snapshot):
+    for rule in plan_input.settings.rules:
+        for limit in rule.limits(plan_input.snapshot):
             yield _Limit(limit.field, limit.condition, _without_rule(rule))
 
 
-def _limits_for_safety(given: PlanInput) -> Iterator[_Limit]:
-    settings, snapshot = given.settings, given.snapshot
+def _limits_for_safety(plan_input: PlanInput) -> Iterator[_Limit]:
+    settings, snapshot = plan_input.settings, plan_input.snapshot
     longest = settings.limits.max_grace.total_seconds()
     if any((pod.spec.termination_grace_period_seconds or 0) > longest for pod in snapshot.pods):
         grace = format_duration(settings.limits.max_grace)
@@ -285,15 +285,15 @@ def _with_evictor(lifted: Mapping[str, Any]) -> Lift:
             return enabled
         return replace(enabled, plugin=DefaultEvictor(replace(enabled.plugin.args, **lifted)))
 
-    def lift(given: PlanInput) -> PlanInput:
-        plugins = given.settings.plugins
+    def lift(plan_input: PlanInput) -> PlanInput:
+        plugins = plan_input.settings.plugins
         plugins = replace(
             plugins,
             filters=tuple(map(relaxed, plugins.filters)),
             pre_eviction_filters=tuple(map(relaxed, plugins.pre_eviction_filters)),
             node_selector=None if "node_selector" in lifted else plugins.node_selector,
         )
-        return replace(given, settings=replace(given.settings, plugins=plugins))
+        return replace(plan_input, settings=replace(plan_input.settings, plugins=plugins))
 
     return lift
 
@@ -318,22 +318,24 @@ class _AskingOtherwise:
 
 
 def _asking_otherwise(change: Callable[[Any], Any]) -> Lift:
-    def lift(given: PlanInput) -> PlanInput:
-        plugins = given.settings.plugins
+    def lift(plan_input: PlanInput) -> PlanInput:
+        plugins = plan_input.settings.plugins
         balance = plugins.balance.plugin
         if isinstance(balance, Defragmentation):
             args, asked_objective = balance.args, balance.args.goal.request(balance.args)
         elif isinstance(balance, _AskingOtherwise):
             args, asked_objective = balance.args, balance.asked
         else:
-            return given
+            return plan_input
         relaxed_balance = Enabled(plugins.balance.name, _AskingOtherwise(args, change(asked_objective)))
-        return replace(given, settings=replace(given.settings, plugins=replace(plugins, balance=relaxed_balance)))
+        return replace(
+            plan_input, settings=replace(plan_input.settings, plugins=replace(plugins, balance=relaxed_balance))
+        )
 
     return lift
 
 
-def _allowing_every_disruption(given: PlanInput) -> PlanInput:
+def _allowing_every_disruption(plan_input: PlanInput) -> PlanInput:
     """Return the input with budgets that allow everything; pods stay covered by them, and several still exclude."""
     budgets = tuple(
         replace_struct(
@@ -344,17 +346,17 @@ def _allowing_every_disruption(given: PlanInput) -> PlanInput:
                 observed_generation=budget.metadata.generation,
             ),
         )
-        for budget in given.snapshot.disruption_budgets
+        for budget in plan_input.snapshot.disruption_budgets
     )
-    return replace(given, snapshot=replace(given.snapshot, disruption_budgets=budgets))
+    return replace(plan_input, snapshot=replace(plan_input.snapshot, disruption_budgets=budgets))
 
 
 # --- names that the cluster does not have -----------------------------------------------------------------------------
 
 
-def _name_restrictions(given: PlanInput, found: Plan) -> Iterator[Restriction]:
-    for unknown_name in find_unknown_names(given.snapshot, given.settings):
-        is_idle = unknown_name.selects_nothing and not found.moves
+def _name_restrictions(plan_input: PlanInput, plan: Plan) -> Iterator[Restriction]:
+    for unknown_name in find_unknown_names(plan_input.snapshot, plan_input.settings):
+        is_idle = unknown_name.selects_nothing and not plan.moves
         reason = RestrictionReason.SELECTS_NOTHING if is_idle else RestrictionReason.UNKNOWN_NAME
         yield Restriction(reason=reason, fields=(unknown_name.field,), message=unknown_name.message)
 
