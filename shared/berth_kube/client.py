@@ -25,6 +25,7 @@ from berth_kube.listing import (
     decode,
     decode_page,
     read_all,
+    read_in_pages,
     read_loosely,
     resource_version_of,
 )
@@ -306,6 +307,17 @@ class KubeClient:
         """Return all objects that the selectors match, read in pages."""
         collection = _Collection(self, resource, namespace, _selectors(label_selector, field_selector), type)
         return read_all(collection.list_call, collection.read_page, type, page_size=page_size)
+
+    def list_pages(self, resource: Resource, *, type: type[T] = AS_DICT) -> Listing[T]:
+        """Return all objects; raises GoneError where the pages expire, where `list` begins again in one piece."""
+        collection = _Collection(self, resource, None, (), type)
+        return read_in_pages(collection.list_call, collection.read_page, type)
+
+    def list_loosely(
+        self, resource: Resource, is_wanted: Callable[[], bool] = lambda: True, *, type: type[T] = AS_DICT
+    ) -> LooseListing[T] | None:
+        """Return all objects, in pages however long that takes, None once they are not wanted; see `LooseListing`."""
+        return _Collection(self, resource, None, (), type).read_loosely(is_wanted)
 
     def last_version(self, resource: Resource) -> str:
         """Return the last resourceVersion of a kind, for the price of one object."""

@@ -319,13 +319,13 @@ def read_all(call: Call, read_page: PageReader, item_type: type[T], *, page_size
     it.
     """
     try:
-        return _read_in_pages(call, read_page, item_type, page_size)
+        return read_in_pages(call, read_page, item_type, page_size)
     except GoneError:
-        return _read_in_pages(call, read_page, item_type, 0)
+        return read_in_pages(call, read_page, item_type, 0)
 
 
-def _read_in_pages(call: Call, read_page: PageReader, item_type: type[T], page_size: int) -> Listing[T]:
-    """Return the whole collection, decoding each page before the next is read."""
+def read_in_pages(call: Call, read_page: PageReader, item_type: type[T], page_size: int = PAGE_SIZE) -> Listing[T]:
+    """Return the whole collection, decoding each page before the next is read; raises GoneError once these expire."""
     items: list[T] = []
     continue_token = ""
     began = time.monotonic()
@@ -346,6 +346,13 @@ class LooseListing(Generic[T]):
     """It has the resourceVersion of the first page."""
     newer_versions: Mapping[ObjectKey, int]
     """The versions of the objects that are newer than that."""
+    last_version: str
+    """The resourceVersion of the last page: the collection is whole once a watch has come that far."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all pages show the same moment."""
+        return self.last_version == self.listing.resource_version
 
 
 def read_loosely(
@@ -385,7 +392,8 @@ def read_loosely(
         first_version = first_version or page.metadata.resource_version
         token = page.metadata.continue_token
         if not token:
-            return LooseListing(Listing(tuple(items), first_version, began), newer)
+            listing = Listing(tuple(items), first_version, began)
+            return LooseListing(listing, newer, page.metadata.resource_version)
     return None
 
 

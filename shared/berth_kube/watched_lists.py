@@ -9,7 +9,7 @@ has failed, or lags behind that for too long is listed again, and raises what a 
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Final, Generic, Protocol
 
 from berth_core import BerthError, ObjectMeta
@@ -96,14 +96,24 @@ class WatchedLists:
                 self._drop(key)
                 if kind.was_too_slow:
                     self._slow.add(key)
-            kind = _WatchedKind(self._client, resource, type)
-            listing = kind.begin_before_its_list() if key in self._slow else kind.begin()
+            kind, listing = self._begin(key)
             with self._lock:
                 if not self._is_closed:
                     self._kinds[key] = kind
                     return listing
             kind.stop()
             return listing
+
+    def _begin(self, key: tuple[Resource, type[T]]) -> "tuple[_WatchedKind[T], Listing[T]]":
+        """List a kind and begin to watch it: before its list, if that takes longer than the API server keeps events."""
+        if key not in self._slow:
+            kind = _WatchedKind(self._client, *key)
+            try:
+                return kind, kind.begin()
+            except GoneError:
+                self._slow.add(key)
+        kind = _WatchedKind(self._client, *key)
+        return kind, kind.begin_before_its_list()
 
     def close(self) -> None:
         """Stop all watches, and forget what they have brought."""
@@ -145,10 +155,10 @@ class _WatchedKind(Generic[T]):
         self._until_stopped = ExitStack()
 
     def begin(self) -> Listing[T]:
-        """List all objects and begin to watch them; raises a KubeError."""
+        """List all objects and begin to watch them; raises a KubeError, GoneError where the list takes too long."""
         self._until_stopped.enter_context(self._client.sightings.shown_to(self))
         try:
-            listing = self._client.list(self.resource, type=self._item_type)
+            listing = self._client.list_pages(self.resource, type=self._item_type)
         except BaseException:
             self._until_stopped.close()
             raise
@@ -175,13 +185,26 @@ class _WatchedKind(Generic[T]):
 
         try:
             self._watch_since(self._client.last_version(self.resource), apply_beside)
-            listing = self._client.list(self.resource, type=self._item_type)
+            loose = self._read_loosely()
         except BaseException:
             self.stop()
             raise
         self._answered()
-        beside.put_list(LooseListing(listing, {}))
-        return listing
+        beside.put_list(loose)
+        return loose.listing if loose.is_whole else self._whole_since(loose.last_version)
+
+    def _read_loosely(self) -> LooseListing[T]:
+        with suppress(GoneError):
+            if (loose := self._client.list_loosely(self.resource, type=self._item_type)) is not None:
+                return loose
+        listing = self._client.list(self.resource, type=self._item_type)
+        return LooseListing(listing, {}, listing.resource_version)
+
+    def _whole_since(self, resource_version: str) -> Listing[T]:
+        """Return all objects once the watch has come to a version; in vain, lists them in one piece."""
+        self.await_version(resource_version)
+        items = self.current_items(self._longest_silence_seconds)
+        return self._client.list(self.resource, type=self._item_type) if items is None else Listing(items, "")
 
     def _watch_since(self, resource_version: str, handle: Callable[[WatchItem[T]], object]) -> None:
         since: Listing[T] = Listing((), resource_version)  # the watch's threads outlive `stop` a little
@@ -211,10 +234,14 @@ class _WatchedKind(Generic[T]):
         with self._is_current:
             self._has_failed, self._items = True, {}
 
-    def current_items(self) -> tuple[T, ...] | None:
-        """Return all objects, None if they have to be listed again."""
+    def current_items(self, behind_seconds: float | None = None) -> tuple[T, ...] | None:
+        """Return all objects, None if they have to be listed again: after `_BEHIND_SECONDS` without one's own change.
+
+        `behind_seconds` is a longer time for changes that may wait for the next bookmark.
+        """
+        seconds = _BEHIND_SECONDS if behind_seconds is None else behind_seconds
         with self._is_current:
-            is_current = self._is_current.wait_for(lambda: self._has_failed or self._is_up_to_date(), _BEHIND_SECONDS)
+            is_current = self._is_current.wait_for(lambda: self._has_failed or self._is_up_to_date(), seconds)
             silent_seconds = time.monotonic() - self._answered_at
             is_watched = self._informer is not None and self._informer.is_alive
             if self._has_failed or not is_current or not is_watched or silent_seconds > self._longest_silence_seconds:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from berth_core.objects import Pod
-from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed, WatchedLists, WatchItem
+from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed, WatchedLists, WatchItem, watched_lists
 from berth_kube.list_beside_watch import ListBesideWatch
 from berth_kube.listing import Listing, LooseListing, ObjectKey, ObjectVersion
 from berth_kube.resources import PODS
@@ -301,7 +301,7 @@ def test_a_bookmark_comes_after_the_changes_that_waited_for_the_list() -> None:
     for number, change in enumerate(changes):
         beside.put_change(ObjectVersion(ObjectKey("", change.item), "", 31 + number), change)
 
-    beside.put_list(LooseListing(Listing((), "20"), {}))
+    beside.put_list(LooseListing(Listing((), "20"), {}, "20"))
     watch.join(SECONDS)
 
     assert seen[1:] == [*changes, Bookmark("33")]
@@ -365,4 +365,50 @@ def test_changes_after_etcd_was_restored_reach_a_kind_that_was_watched_before_it
     eventually("the first change is there", lambda: names(lists) == {"a": "1000", "b": "2001"}, seconds=SECONDS)
     restored.set()
     eventually("the changes since are there", lambda: names(lists) == {"a": "31", "c": "32"}, seconds=SECONDS)
+    lists.close()
+
+
+def test_what_is_kept_for_a_plan_is_read_in_pages_though_these_expire(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    """It is handed out once the watch has brought all that came before its last page."""
+    late = (
+        event("MODIFIED", pod("a", 36)),
+        event("DELETED", pod("c", 37)),
+        event("BOOKMARK", {"metadata": {"resourceVersion": "40"}}),
+    )
+    changes = Then((event("ADDED", pod("b", 38)),), threading.Event(), late)
+    server.on(
+        "GET",
+        PATH,
+        page(pod("a", 5), pod("c", 6), resource_version="10", continue_token="next"),
+        expired("a rest that is not whole"),
+        page(resource_version="20"),
+        page(pod("a", 5), pod("c", 6), resource_version="30", continue_token="next"),
+        expired("the rest"),
+        page(pod("b", 38), pod("d", 7), resource_version="40"),
+    )
+    server.on("WATCH", PATH, changes)
+    lists = WatchedLists(client)
+    read: list[Mapping[str, str]] = []
+    reader = threading.Thread(target=lambda: read.append(names(lists)))
+    reader.start()
+    eventually("the last page is read", lambda: len(server.requests("GET", PATH)) == 6, seconds=SECONDS)
+    changes.moment.set()
+    reader.join(SECONDS)
+    assert read == [{"a": "36", "b": "38", "d": "7"}]
+    assert all(seen.query.get("limit") for seen in server.requests("GET", PATH)), "never in one piece"
+    lists.close()
+
+
+def test_what_expires_and_is_not_caught_up_with_is_read_in_one_piece(
+    client: KubeClient, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_lists, "_RETURN_SECONDS", -3600.0)
+    whole = page(pod("a", 36), resource_version="50")
+    pages = page(pod("a", 5), resource_version="30", continue_token="next"), expired("the rest")
+    server.on("GET", PATH, *pages, page(resource_version="20"), *pages, page(resource_version="40"), whole)
+    server.on("WATCH", PATH, Stream())
+    lists = WatchedLists(client)
+    assert names(lists) == {"a": "36"}
     lists.close()

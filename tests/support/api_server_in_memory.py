@@ -193,6 +193,9 @@ class ApiServerInMemory:
             chosen = [raw for _, raw in sorted(self.objects[kept_as(resource)].items()) if selects(raw)]
             return Listing(tuple(decoded(raw, type) for raw in chosen), str(self.version))
 
+    def list_pages(self, resource: Resource, *, type: Any = dict) -> Listing[Any]:
+        return self.list(resource, type=type)
+
     def watch(
         self,
         resource: Resource,
