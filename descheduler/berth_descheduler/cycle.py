@@ -19,7 +19,6 @@ from berth_core import (
     MigrationPlan,
     MoveMethod,
     MoveState,
-    Node,
     PermanentError,
     PlannedMove,
     PlanPhase,
@@ -84,7 +83,7 @@ from berth_descheduler.policy import (
 from berth_descheduler.registry import EVERY_CAPABILITY, on_demand
 from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import CycleSettings
-from berth_kube import MIGRATION_PLANS, NODES, KubeClient, LeaseHolder, NotFoundError
+from berth_kube import MIGRATION_PLANS, KubeClient, LeaseHolder, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
 _APPROVAL_POLL_SECONDS: Final = 0.5
@@ -329,7 +328,7 @@ class Cycle:
         policy = self._settings.policy
         moved_pods = find_moved_pods(plans, self._context.clock.now())
         self._note_past(moved_pods, find_failed_moves(plans, policy), find_moves_of_others(plans, policy))
-        nodes = self._client.list(NODES, type=Node).items
+        nodes = self._picture.nodes()
         sweep_freed_nodes(self._client, nodes, self._read_snapshot)
         sweep_cooling_nodes(self._client, self._context.clock, nodes)
         return leftovers
@@ -437,7 +436,7 @@ class Cycle:
     def _find_plan(self, snapshot: Snapshot) -> Plan:
         """Plan on a snapshot; planning includes scoring, so both share one phase."""
         surges = self._settings.moves is MoveMethod.SURGE
-        why_not = partial(find_unsurgeable, self._client)
+        why_not = partial(find_unsurgeable, self._picture.around_surges())
 
         def make(plan_input: PlanInput, deadline: Deadline) -> Plan:
             limited_settings = limit_moves(plan_input.settings)
@@ -528,6 +527,7 @@ class Cycle:
         context = PlanContext(
             client=self._client,
             clock=self._context.clock,
+            picture=self._picture,
             settings=chosen.settings,
             lease=self._lease,
             stop=self._context.stop,

@@ -1,13 +1,32 @@
 """The cluster as the service sees it: for plans, later looks at them, and the work beside runs."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, Final
 
-from berth_core import Snapshot
+import msgspec
+
+from berth_core import Node, Pod, PodDisruptionBudget, Snapshot, Workload
+from berth_core.objects import ApiStruct, ObjectMeta
 from berth_core.snapshot import ObjectKind
 from berth_descheduler.snapshots import read_capacity, read_live_snapshot
-from berth_kube import KubeClient, ListSource, WatchedLists
+from berth_kube import (
+    DAEMON_SETS,
+    JOBS,
+    NODES,
+    PDBS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    KubeClient,
+    Listing,
+    ListSource,
+    ObjectReader,
+    Resource,
+    WatchedLists,
+    WatchItem,
+)
 
 
 class Picture:
@@ -24,6 +43,8 @@ class Picture:
         self._lock = threading.Lock()
         self._watchers = 0
         self._watched: WatchedLists | None = None
+        self.pass_on_pods: Callable[[Listing[Pod]], object] = lambda _: None
+        """Gets all pods as they were last seen, when nobody watches any more: a watch can go on from them."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -38,6 +59,8 @@ class Picture:
                 self._watchers -= 1
                 over, self._watched = (None, self._watched) if self._watchers else (self._watched, None)
             if over is not None:
+                if (pods := over.kept(PODS, Pod)) is not None:
+                    self.pass_on_pods(pods)
                 over.close()
 
     def snapshot(self, beside: Iterable[ObjectKind] = ()) -> Snapshot:
@@ -48,6 +71,82 @@ class Picture:
         """Return nodes, pods and Reservations, and what is guaranteed: what is free; raises `KubeError`."""
         return read_capacity(self._source).within(self._own_namespace)
 
+    def nodes(self) -> tuple[Node, ...]:
+        """Return all nodes; raises `KubeError`."""
+        return self._source.list(NODES, type=Node).items
+
+    def has_pods(self) -> bool:
+        """Return whether all pods have been read and are watched."""
+        return self._watched is not None and self._watched.kept(PODS, Pod) is not None
+
+    def follow_pods(self, stop: threading.Event) -> Iterator[WatchItem[Pod]]:
+        """Watch all pods, which costs the API server nothing where the picture has them; raises `KubeError`."""
+        watched = self._watched or WatchedLists(self._client)
+        return watched.watch(PODS, stop=stop, type=Pod)
+
+    def around_surges(self) -> ObjectReader:
+        """Return the source of what decides which pods can surge."""
+        return _AroundSurges(self._client, lambda: self._watched)
+
     @property
     def _source(self) -> ListSource:
         return self._watched or self._client
+
+
+class _Selecting(ApiStruct, frozen=True, kw_only=True):
+    selector: Any = None
+    scale_target_ref: Any = None
+
+
+class _Used(ApiStruct, frozen=True, kw_only=True):
+    hard: Any = None
+    used: Any = None
+
+
+class _AroundPod(ApiStruct, frozen=True, kw_only=True):
+    """The part that is read of an object that selects, scales or limits pods: one may have many ports and labels."""
+
+    metadata: ObjectMeta
+    spec: _Selecting = _Selecting()
+    status: _Used = _Used()
+
+
+_AS_PLANNED: Final[dict[Resource, type[Any]]] = {
+    REPLICA_SETS: Workload,
+    STATEFUL_SETS: Workload,
+    DAEMON_SETS: Workload,
+    JOBS: Workload,
+    PDBS: PodDisruptionBudget,
+}
+"""The types with which a plan has read kinds already."""
+
+
+class _AroundSurges:
+    """Reads what decides which pods can surge: single objects as they are now, kinds as they are watched.
+
+    Where nobody watches, lists those of the namespace.
+    """
+
+    def __init__(self, client: KubeClient, watched: Callable[[], WatchedLists | None]) -> None:
+        self._client = client
+        self._watched = watched
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> dict[str, Any]:
+        return self._client.get(resource, name, namespace=namespace)
+
+    def list(self, resource: Resource, *, namespace: str | None = None) -> Listing[dict[str, Any]]:
+        """Return the objects of a kind in a namespace, with the fields that are read of them alone."""
+        watched = self._watched()
+        if watched is None:
+            return self._client.list(resource, namespace=namespace)
+        objects = watched.list(resource, type=_AS_PLANNED.get(resource, _AroundPod)).items
+        of_namespace = [obj for obj in objects if obj.metadata.namespace == namespace]
+        if any(obj.metadata.unreadable for obj in of_namespace):
+            return self._client.list(resource, namespace=namespace)  # a stand-in seems to select nothing
+        return Listing(tuple(map(_as_raw, of_namespace)), "")
+
+
+def _as_raw(obj: Any) -> dict[str, Any]:  # noqa: ANN401 - one of the types above
+    spec = obj.spec if isinstance(obj, _AroundPod) else {"selector": obj.spec.selector}
+    raw_object = {"metadata": {"name": obj.metadata.name}, "spec": msgspec.to_builtins(spec)}
+    return {**raw_object, "status": msgspec.to_builtins(obj.status)} if isinstance(obj, _AroundPod) else raw_object

@@ -6,9 +6,10 @@ has failed, or lags behind that for too long is listed again, and raises what a 
 
 # ruff: noqa: A002 - `type` is what a caller passes, as in the client
 
+import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, Final, Generic, Protocol
 
@@ -29,6 +30,7 @@ _RETURN_SECONDS: Final = 15.0
 """Time for a watch that was cut to answer again, beyond its longest silence."""
 
 _JOIN_SECONDS: Final = 1.0
+_STOP_POLL_SECONDS: Final = 0.2
 _PROMPT: Final = frozenset({PODS, NODES, RESERVATIONS})
 """The kinds that decide where there is room: a plan must not be based on old ones."""
 
@@ -104,6 +106,24 @@ class WatchedLists:
             kind.stop()
             return listing
 
+    def watch(self, resource: Resource, *, stop: threading.Event, type: type[T] = AS_DICT) -> Iterator[WatchItem[T]]:
+        """Yield `Listed` and then every change until `stop` is set, out of what is kept of a kind.
+
+        Goes on with a watch of its own once nothing is kept of it; raises what that raises.
+        """
+        with self._lock:
+            kind: _WatchedKind[T] | None = self._kinds.get((resource, type))
+        if kind is not None:
+            yield from kind.follow(stop)
+        if not stop.is_set():
+            yield from self._client.watch(resource, stop=stop, type=type, settings=_settings_of(resource))
+
+    def kept(self, resource: Resource, type: type[T] = AS_DICT) -> Listing[T] | None:
+        """Return what is kept of a kind now, None if nothing is; a watch can go on from its resourceVersion."""
+        with self._lock:
+            kind: _WatchedKind[T] | None = self._kinds.get((resource, type))
+        return None if kind is None else kind.kept()
+
     def _begin(self, key: tuple[Resource, type[T]]) -> "tuple[_WatchedKind[T], Listing[T]]":
         """List a kind and begin to watch it: before its list, if that takes longer than the API server keeps events."""
         if key not in self._slow:
@@ -138,7 +158,7 @@ class _WatchedKind(Generic[T]):
         self.resource = resource
         self._client = client
         self._item_type = item_type
-        self._settings = PROMPT_WATCH if resource in _PROMPT else WatchSettings()
+        self._settings = _settings_of(resource)
         self._is_current = threading.Condition()
         self._items: dict[ObjectKey, T] = {}
         self._is_listed = False
@@ -151,6 +171,8 @@ class _WatchedKind(Generic[T]):
         self._has_failed = False
         self.was_too_slow = False
         """Whether the API server no longer kept the events since the list."""
+        self._followers: list[queue.SimpleQueue[WatchItem[T] | None]] = []
+        """What those get who follow it, None at its end."""
         self._informer: Informer[T] | None = None
         self._until_stopped = ExitStack()
 
@@ -231,8 +253,36 @@ class _WatchedKind(Generic[T]):
         self._until_stopped.close()
         if self._informer is not None:
             stop_informers((self._informer,), _JOIN_SECONDS)
+        self._give_up()
         with self._is_current:
-            self._has_failed, self._items = True, {}
+            self._items = {}
+
+    def kept(self) -> Listing[T] | None:
+        """Return all objects by what the watch has brought, None after its end."""
+        with self._is_current:
+            return None if self._has_failed else Listing(tuple(self._items.values()), str(self._version))
+
+    def follow(self, stop: threading.Event) -> Iterator[WatchItem[T]]:
+        """Yield all objects and then what the watch brings, until it or `stop` ends that."""
+        changes: queue.SimpleQueue[WatchItem[T] | None] = queue.SimpleQueue()
+        with self._is_current:
+            if self._has_failed:
+                return
+            self._followers.append(changes)
+            changes.put(Listed(tuple(self._items.values()), str(self._version)))
+        try:
+            while not stop.is_set():
+                try:
+                    item = changes.get(timeout=_STOP_POLL_SECONDS)
+                except queue.Empty:
+                    continue
+                if item is None:
+                    return
+                yield item
+                del item  # the next may come in a minute, and a list is large
+        finally:
+            with self._is_current:
+                self._followers.remove(changes)
 
     def current_items(self, behind_seconds: float | None = None) -> tuple[T, ...] | None:
         """Return all objects, None if they have to be listed again: after `_BEHIND_SECONDS` without one's own change.
@@ -291,6 +341,8 @@ class _WatchedKind(Generic[T]):
                     self._version = max(self._version, version_number(_version_of(item)))
                 case Bookmark(resource_version):
                     self._version = max(self._version, version_number(resource_version))
+            for changes in self._followers:
+                changes.put(event)
             self._is_current.notify_all()
 
     def _put_all(self, items: tuple[T, ...], resource_version: str) -> None:
@@ -314,7 +366,13 @@ class _WatchedKind(Generic[T]):
     def _give_up(self) -> None:
         with self._is_current:
             self._has_failed = True
+            for changes in self._followers:
+                changes.put(None)
             self._is_current.notify_all()
+
+
+def _settings_of(resource: Resource) -> WatchSettings:
+    return PROMPT_WATCH if resource in _PROMPT else WatchSettings()
 
 
 def _key_of(item: object) -> ObjectKey:

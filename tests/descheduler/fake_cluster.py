@@ -204,9 +204,9 @@ def waiting_pod(name: str, owner: str, *, cpu: str) -> Raw:
     return {**body, "status": {"phase": "Pending"}}
 
 
-def fragmented_cluster() -> FakeCluster:
+def fragmented_cluster(made: FakeCluster | None = None) -> FakeCluster:
     """Two low nodes, `low-1` with two pods and `low-2` with one, and two high ones with room for all three."""
-    cluster = FakeCluster()
+    cluster = made or FakeCluster()
     cluster.start_operator()
     for name in ("low-1", "low-2", "high-1", "high-2"):
         cluster.add(NODES, node(name))

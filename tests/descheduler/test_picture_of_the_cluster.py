@@ -1,21 +1,27 @@
 """The picture of the cluster while it is watched, beside one that lists the cluster for each question."""
 
 import threading
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.outcome import SilentObserver, Verdict
 from berth_descheduler.picture import Picture
+from berth_descheduler.settings import CycleSettings
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import watched_lists
 from berth_kube.listing import Listing
 from berth_kube.resources import NODES, PDBS, PODS, Resource
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock
 from descheduler.fake_cluster import FakeCluster, fragmented_cluster, pod
+from descheduler.test_surge_of_a_cycle import SURGE, Surging
 
 OWN = "berth-system"
 RULES = Path(__file__).parents[2] / "helm/berth/files/descheduler-rules.yaml"
@@ -27,9 +33,27 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched_lists, "_BEHIND_SECONDS", 120.0)
 
 
+class Counting(FakeCluster):
+    """Keeps which kinds were read as a whole, also by watches that begin with a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watched: list[str] = []
+
+    def watch(self, resource: Resource, *, since: Listing[Any] | None = None, **rest: Any) -> Iterator[Any]:  # noqa: ANN401 - the options as they are
+        is_part = rest.get("label_selector") or rest.get("field_selector")
+        self.watched += [] if since is not None or is_part else [resource.plural]
+        return super().watch(resource, since=since, **rest)
+
+    def whole_reads(self, *plurals: str) -> Counter[str]:
+        """Return how often kinds were read without a selector, in all namespaces or in one."""
+        listed = (call.plural for call in self.calls if call.verb == "list" and not call.name)
+        return Counter(plural for plural in (*listed, *self.watched) if plural in plurals)
+
+
 @pytest.fixture
-def cluster() -> FakeCluster:
-    return fragmented_cluster()
+def cluster() -> Counting:
+    return fragmented_cluster(Counting())
 
 
 @pytest.fixture
@@ -77,14 +101,35 @@ def test_the_picture_is_watched_until_the_last_one_has_ended(cluster: FakeCluste
     assert times_listed(cluster) == 1
 
 
-def run(cluster: FakeCluster, picture: Picture | None) -> Verdict:
+def run(cluster: FakeCluster, picture: Picture | None, settings: CycleSettings = SETTINGS) -> Verdict:
     context = CycleContext(cluster.as_client(), BriskClock(), SilentObserver(), threading.Event(), picture=picture)
-    return Cycle(context, SETTINGS, PLANNER).run().verdict
+    return Cycle(context, settings, PLANNER).run().verdict
 
 
-def test_a_run_reads_the_cluster_once(cluster: FakeCluster, picture: Picture) -> None:
+def test_a_run_reads_the_cluster_once(cluster: Counting, picture: Picture) -> None:
     assert run(cluster, picture) is Verdict.CARRIED_OUT
-    assert times_listed(cluster) == 1
+    assert cluster.whole_reads("pods") == {"pods": 1}
+
+
+def test_a_run_leaves_its_pods_to_who_watches_on(cluster: Counting, picture: Picture) -> None:
+    whereabouts = WatchedWhereabouts(cluster.as_client())
+    picture.pass_on_pods = whereabouts.take_over
+    assert run(cluster, picture) is Verdict.CARRIED_OUT
+    assert whereabouts.nodes_in_use({"high-1", "low-1"}) == {"high-1"}
+    whereabouts.stop()
+    assert cluster.whole_reads("pods") == {"pods": 1}
+
+
+AROUND = ("services", "horizontalpodautoscalers", "resourcequotas", "replicasets", "daemonsets", "poddisruptionbudgets")
+
+
+def test_moves_by_surge_read_once_what_selects_their_pods() -> None:
+    cluster = Counting()
+    world = Surging(cluster)
+    assert run(cluster, Picture(cluster.as_client(), OWN), SURGE) is Verdict.CARRIED_OUT
+    assert [move["method"] for move in world.moves()] == ["Surge"] * 3
+    assert set(AROUND) <= {plural for _, plural in watchable()}
+    assert cluster.whole_reads(*AROUND) == dict.fromkeys(AROUND, 1)
 
 
 def test_a_run_that_watches_leaves_what_one_that_lists_does(cluster: FakeCluster, picture: Picture) -> None:
@@ -110,15 +155,18 @@ class NamesKinds:
         return Listing((), "")
 
 
-def test_the_descheduler_may_watch_what_it_plans_on() -> None:
-    source = NamesKinds()
-    read_live_snapshot(source)  # type: ignore[arg-type]
-    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["clusterRules"]
-    watched = {
+def watchable() -> set[tuple[str, str]]:
+    """Return the groups and plurals that the descheduler may list and watch in the whole cluster."""
+    return {
         (group, plural)
-        for rule in rules
+        for rule in yaml.safe_load(RULES.read_text(encoding="utf-8"))["clusterRules"]
         if {"list", "watch"} <= set(rule["verbs"])
         for group in rule["apiGroups"]
         for plural in rule["resources"]
     }
-    assert {(resource.group, resource.plural) for resource in source.listed} - watched == set()
+
+
+def test_the_descheduler_may_watch_what_it_plans_on() -> None:
+    source = NamesKinds()
+    read_live_snapshot(source)  # type: ignore[arg-type]
+    assert {(resource.group, resource.plural) for resource in source.listed} - watchable() == set()

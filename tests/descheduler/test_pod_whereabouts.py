@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from api_server_in_memory import ApiCall
+from berth_core.objects import Pod
+from berth_descheduler.controller import pod_whereabouts
 from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
-from berth_kube.errors import ForbiddenError
+from berth_kube.errors import ForbiddenError, GoneError
+from berth_kube.listing import Listing
 from berth_kube.resources import PODS, Resource
 from builders import NOON_TEXT
 from descheduler.fake_cluster import FakeCluster, call, failure, pod, waiting_pod
@@ -16,9 +19,31 @@ from waiting import soon
 MARKED = frozenset({"idle", "free"})
 
 
+class Watching(FakeCluster):
+    """Keeps from which resourceVersions pods were watched, "" for one that began with a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since: list[str] = []
+
+    def watch(self, resource: Resource, *, since: Listing[Any] | None = None, **rest: Any) -> Iterator[Any]:  # noqa: ANN401 - the options as they are
+        self.since.append("" if since is None else since.resource_version)
+        return super().watch(resource, since=since, **rest)
+
+
+class Expired(Watching):
+    """Has forgotten every version."""
+
+    def watch(self, resource: Resource, *, since: Listing[Any] | None = None, **rest: Any) -> Iterator[Any]:  # noqa: ANN401 - the options as they are
+        changes = super().watch(resource, since=since, **rest)
+        if since is not None:
+            raise GoneError(call("watch", resource, ""), failure(410))
+        return changes
+
+
 @pytest.fixture
-def cluster() -> FakeCluster:
-    made = FakeCluster()
+def cluster() -> Watching:
+    made = Watching()
     made.add(PODS, pod("web-0", "web", "busy", cpu="1"))
     return made
 
@@ -113,4 +138,46 @@ def test_without_the_right_to_watch_pods_are_read_each_time() -> None:
     soon("it was tried", lambda: any(call.verb == "watch" for call in cluster.calls))
     cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
     assert whereabouts.nodes_in_use(MARKED) == {"idle"}
+    whereabouts.stop()
+
+
+def test_a_watch_goes_on_from_the_pods_that_a_run_has_left(cluster: Watching, whereabouts: WatchedWhereabouts) -> None:
+    cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
+    whereabouts.take_over(cluster.list(PODS, type=Pod))
+    cluster.calls.clear()
+    assert whereabouts.nodes_in_use(MARKED) == {"idle"}
+    assert not whereabouts.may_pods_wait()
+    soon("it is watched", lambda: cluster.since)
+    cluster.add(PODS, waiting_pod("web-2", "web", cpu="1"))
+    soon("it waits", whereabouts.may_pods_wait)
+    assert (cluster.calls, cluster.since) == ([], [str(cluster.version - 1)])
+
+
+def test_what_a_run_has_left_is_forgotten_without_marked_nodes(
+    cluster: Watching, whereabouts: WatchedWhereabouts
+) -> None:
+    whereabouts.take_over(cluster.list(PODS, type=Pod))
+    assert whereabouts.nodes_in_use(frozenset()) == frozenset()
+    cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
+    assert whereabouts.nodes_in_use(MARKED) == {"idle"}
+
+
+def test_a_watch_that_is_on_takes_nothing_over(cluster: Watching, whereabouts: WatchedWhereabouts) -> None:
+    left = cluster.list(PODS, type=Pod)
+    cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
+    await_list(cluster, whereabouts)
+    whereabouts.take_over(left)
+    assert whereabouts.nodes_in_use(MARKED) == {"idle"}
+
+
+def test_pods_that_were_left_too_long_ago_are_read_until_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_whereabouts, "_WATCH_AGAIN_SECONDS", 0.01)
+    cluster = Expired()
+    whereabouts = WatchedWhereabouts(cluster.as_client())
+    whereabouts.take_over(cluster.list(PODS, type=Pod))
+    cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
+    whereabouts.nodes_in_use(MARKED)
+    soon("the pod is seen", lambda: whereabouts.nodes_in_use(MARKED) == {"idle"})
+    await_list(cluster, whereabouts)
+    assert cluster.since[:2] == ["100", ""]
     whereabouts.stop()

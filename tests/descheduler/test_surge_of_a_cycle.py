@@ -37,7 +37,7 @@ from berth_kube.resources import (
 )
 from builders import NOON, FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
-from descheduler.fake_cluster import Raw, blocked, call, evicted, failure, fragmented_cluster
+from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, evicted, failure, fragmented_cluster
 from descheduler.test_cycle_killed_anywhere import MortalProcess, is_killed
 
 SURGE = replace(SETTINGS, moves=MoveMethod.SURGE)
@@ -47,8 +47,8 @@ HASH = "5d4f8c7b9"
 class Surging:
     """A fragmented cluster of Deployments whose ReplicaSets let pods go and take them back, as Kubernetes' do."""
 
-    def __init__(self) -> None:
-        self.cluster = fragmented_cluster()
+    def __init__(self, cluster: FakeCluster | None = None) -> None:
+        self.cluster = fragmented_cluster(cluster)
         self.cluster.land = self._end
         self.makes = True
         """Whether a ReplicaSet makes a pod for one that it has let go."""

@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable
+from typing import Self
 
 import pytest
 
@@ -9,6 +10,7 @@ from berth_kube import watched_lists
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import PODS, RESERVATIONS
+from berth_kube.watch_items import Changed, Listed, Removed
 from berth_kube.watched_lists import WatchedLists
 from scripted_server import Answer, ScriptedServer, page, refusal
 from waiting import eventually
@@ -179,3 +181,74 @@ def test_a_kind_that_is_not_served_is_asked_for_again(client: KubeClient, server
         names(lists)
     assert names(lists) == ["a"]
     lists.close()
+
+
+# --- what others follow -----------------------------------------------------------------------------------------------
+
+
+class Follower:
+    """The pods that are there by what a watch of the kept lists brings."""
+
+    def __init__(self, lists: WatchedLists) -> None:
+        self.pods: set[str] = set()
+        self.lists = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, args=(lists,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+
+    def _follow(self, lists: WatchedLists) -> None:
+        for item in lists.watch(PODS, stop=self._stop, type=Pod):
+            match item:
+                case Listed(items):
+                    self.lists += 1
+                    self.pods = {listed.metadata.name for listed in items}
+                case Changed(changed):
+                    self.pods |= {changed.metadata.name}
+                case Removed(removed):
+                    self.pods -= {removed.metadata.name}
+
+
+def test_who_follows_what_is_kept_costs_no_list_and_no_watch(cluster: ApiServerInMemory, lists: WatchedLists) -> None:
+    names(lists)
+    eventually("it is watched", lambda: len(cluster.watchers) == 1, seconds=60)
+    with Follower(lists) as follower:
+        eventually("all are there", lambda: follower.pods == {"a", "b"}, seconds=60)
+        cluster.put(PODS, pod("c"))
+        cluster.remove(PODS, cluster.get(PODS, "a", namespace="default"))
+        eventually("the changes are there", lambda: follower.pods == {"b", "c"}, seconds=60)
+    assert (times_listed(cluster), len(cluster.watchers), follower.lists) == (1, 1, 1)
+    lists.close()
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_who_follows_goes_on_with_a_watch_of_its_own_where_nothing_is_kept(
+    cluster: ApiServerInMemory, lists: WatchedLists, *, is_kept: bool
+) -> None:
+    if is_kept:
+        names(lists)
+    with Follower(lists) as follower:
+        eventually("all are there", lambda: follower.pods == {"a", "b"}, seconds=60)
+        lists.close()
+        cluster.put(PODS, pod("c"))
+        eventually("the change is there", lambda: follower.pods == {"a", "b", "c"}, seconds=60)
+
+
+def test_a_watch_can_go_on_from_what_was_kept(cluster: ApiServerInMemory, lists: WatchedLists) -> None:
+    assert lists.kept(PODS, Pod) is None
+    names(lists)
+    cluster.put(PODS, pod("c"))
+    eventually("the change is there", lambda: names(lists) == ["a", "b", "c"], seconds=60)
+    kept = lists.kept(PODS, Pod)
+    lists.close()
+    assert kept is not None
+    assert sorted(item.metadata.name for item in kept.items) == ["a", "b", "c"]
+    assert kept.resource_version == str(cluster.version)
+    assert lists.kept(PODS, Pod) is None

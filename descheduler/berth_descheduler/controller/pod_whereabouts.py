@@ -1,11 +1,11 @@
 """Where pods are, by a watch: which marked nodes are in use, and whether any pod waits for room.
 
 Listing the pods of each marked node at every sweep costs a call per node, and listing all pods costs as much as the
-cluster has pods; a watch costs only what changes.
+cluster has pods; a watch costs only what changes, and goes on from where the run's own has ended.
 """
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import structlog
@@ -16,7 +16,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.migration.nodes.freed_marks import PodWhereabouts, ReadWhereabouts
 from berth_descheduler.migration.nodes.pods import is_free
 from berth_descheduler.planner import is_pending
-from berth_kube import PODS, Bookmark, Changed, Informer, KubeClient, Listed, Removed, WatchItem
+from berth_kube import PODS, Bookmark, Changed, Informer, KubeClient, Listed, Listing, Removed, WatchItem
 
 _WATCH_AGAIN_SECONDS: Final = 30.0
 
@@ -55,15 +55,16 @@ class WatchedWhereabouts(PodWhereabouts):
         self._node_by_uid: dict[str, str] | None = None
         """The node of each pod that occupies one, "" for a pod that waits for room; None before the first list."""
 
+        self._left_at = ""
+        """The resourceVersion at which a run has left the pods to be watched, "" where they have to be listed."""
+
     def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
         if not nodes:
             self.stop()
             return frozenset()
         nodes_of_pods = self._nodes_of_pods()
-        if nodes_of_pods is None:
-            self._begin_watch()
-            return self._read.nodes_in_use(nodes)
-        return nodes_of_pods.intersection(nodes)
+        self._begin_watch()
+        return self._read.nodes_in_use(nodes) if nodes_of_pods is None else nodes_of_pods.intersection(nodes)
 
     def may_pods_wait(self) -> bool:
         nodes_of_pods = self._nodes_of_pods()
@@ -73,13 +74,22 @@ class WatchedWhereabouts(PodWhereabouts):
         with self._lock:
             return None if self._node_by_uid is None else frozenset(self._node_by_uid.values())
 
+    def take_over(self, pods: Listing[Pod]) -> None:
+        """Take over the pods as a run has last seen them: where it has marked nodes, a watch goes on from there."""
+        if self._informer is not None:
+            return
+        node_by_uid: dict[str, str] = {}
+        for pod in pods.items:
+            _put(node_by_uid, pod)
+        with self._lock:
+            self._node_by_uid, self._left_at = node_by_uid, pods.resource_version
+
     def stop(self) -> None:
         """Stop the watch, and forget what it has seen."""
-        if self._informer is None:
-            return
-        self._informer.stop()
-        self._informer.join()
-        self._informer = None
+        if self._informer is not None:
+            self._informer.stop()
+            self._informer.join()
+            self._informer = None
         self._forget()
 
     def _begin_watch(self) -> None:
@@ -87,12 +97,17 @@ class WatchedWhereabouts(PodWhereabouts):
             return
         self._informer = Informer(
             PODS.plural,
-            lambda stop: self._client.watch(PODS, type=_PodHead, stop=stop),
+            self._watch,
             self._note,
             self._fail,
             retry_seconds=_WATCH_AGAIN_SECONDS,
         )
         self._informer.start()
+
+    def _watch(self, stop: threading.Event) -> Iterator[WatchItem[_PodHead]]:
+        left_at, self._left_at = self._left_at, ""
+        since: Listing[_PodHead] | None = Listing((), left_at) if left_at else None
+        return self._client.watch(PODS, type=_PodHead, stop=stop, since=since)
 
     def _note(self, event: WatchItem[_PodHead]) -> None:
         with self._lock:
@@ -115,7 +130,7 @@ class WatchedWhereabouts(PodWhereabouts):
 
     def _forget(self) -> None:
         with self._lock:
-            self._node_by_uid = None
+            self._node_by_uid, self._left_at = None, ""
 
 
 def _put(node_by_uid: dict[str, str], pod: Pod) -> None:

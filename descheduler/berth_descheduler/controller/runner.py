@@ -101,6 +101,7 @@ class Runner:
         self._has_worked = False
         self._swept_at: float | None = None
         self._whereabouts = WatchedWhereabouts(context.client)
+        context.picture.pass_on_pods = self._whereabouts.take_over
         self._policies: frozenset[str] = frozenset()
 
     def work_until(self, over: Callable[[], bool], stop: threading.Event) -> None:

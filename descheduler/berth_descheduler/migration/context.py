@@ -11,6 +11,7 @@ from berth_descheduler.migration.replacement_trial.trial import ReplacementTrial
 from berth_descheduler.migration.validation.plan_review import Reviewer
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_descheduler.outcome import CycleObserver, Phase
+from berth_descheduler.picture import Picture
 from berth_descheduler.settings import CycleSettings, ExecutionSettings
 from berth_kube import KubeClient, LeaseHolder
 
@@ -21,6 +22,9 @@ class PlanContext:
 
     client: KubeClient
     clock: Clock
+    picture: Picture
+    """The cluster as the run sees it, which the run may watch."""
+
     settings: CycleSettings
     observer: CycleObserver
     timed: Callable[[Phase], AbstractContextManager[None]]

@@ -105,7 +105,7 @@ class MoveController:
         self._plan = PlanIdentity.of(plan)
         self._begun = plan.status.start_time or plan.metadata.creation_timestamp or ""
         self._moves = moves
-        self._eligibility = SurgeEligibility(context.client, context.clock)
+        self._eligibility = SurgeEligibility(context.picture.around_surges(), context.clock)
         self._deadlines = ProgressDeadlines(context.client)
         self._questions = ControllerQuestions(context.client, calls, self._settings.timeouts.gap_seconds)
         self._nodes = NodeQuestions(context.client, calls, self._settings.timeouts.gap_seconds)

@@ -145,7 +145,7 @@ def _execute(
     context: PlanContext, plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool
 ) -> Execution:
     identity = PlanIdentity.of(plan)
-    with PlanObservation(context.client, identity, plan.spec.moves, plan.spec.rooms) as observation:
+    with PlanObservation(context.client, context.picture, identity, plan.spec.moves, plan.spec.rooms) as observation:
         # What was approved is carried out as far as it can be: a further plan has to wait for an approval again.
         stops = _may_replan(context, plan) and context.settings.begins_by_itself
         return PlanExecutor(context, plan, observation, skipped=skipped, adopted=adopted, stops_outdated=stops).run()

@@ -1,6 +1,7 @@
 """What is seen of a running plan: its Reservations, its pods and the plan itself.
 
-One watch of the Reservations by label, one of the pods per namespace, one of the plan: no move costs a call of its own.
+One watch of the Reservations by label, one of the plan, and the run's own watch of all pods, or one of the pods per
+namespace where it has none: no move costs a call of its own.
 """
 
 import threading
@@ -12,6 +13,7 @@ import msgspec
 
 from berth_core import PLAN_LABEL, BerthError, ObjectMeta, PlannedMove, Pod, Reservation, Room, is_dns_label
 from berth_descheduler.migration.manifests.plans import PlanIdentity
+from berth_descheduler.picture import Picture
 from berth_kube import (
     MIGRATION_PLANS,
     PODS,
@@ -62,9 +64,15 @@ class PlanObservation:
     """Watches one plan in its own threads; use as a context manager."""
 
     def __init__(
-        self, client: KubeClient, plan: PlanIdentity, moves: Iterable[PlannedMove], rooms: Iterable[Room] = ()
+        self,
+        client: KubeClient,
+        picture: Picture,
+        plan: PlanIdentity,
+        moves: Iterable[PlannedMove],
+        rooms: Iterable[Room] = (),
     ) -> None:
         self._client = client
+        self._picture = picture
         self._plan = plan
         self._moves = tuple(moves)
         self._rooms = tuple(rooms)
@@ -84,10 +92,7 @@ class PlanObservation:
         selector = f"{PLAN_LABEL}={self._plan.name}"
         self._watch(self._reservations, RESERVATIONS, Reservation, label_selector=selector)
         self._watch(self._plans, MIGRATION_PLANS, _PlanSeen, field_selector=f"metadata.name={self._plan.name}")
-        for namespace in self._namespaces():
-            pods: Store[Pod] = Store(self._concerned())
-            self._pods.append(pods)
-            self._watch(pods, PODS, Pod, namespace=namespace)
+        self._watch_pods()
         for first_list in [self._reservations.listed, self._plans.listed, *(pods.listed for pods in self._pods)]:
             while not first_list.wait(timeout=0.1):
                 self._raise_failure()
@@ -109,6 +114,16 @@ class PlanObservation:
                 reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=is_aborted
             )
         return self._last
+
+    def _watch_pods(self) -> None:
+        """Watch the pods of the plan's namespaces, by the watch of all pods that the run has anyway, if it has one."""
+        if self._picture.has_pods():
+            self._pods = [Store(self._concerned())]
+            self._start(self._pods[0], PODS, self._picture.follow_pods)
+            return
+        for namespace in self._namespaces():
+            self._pods.append(Store(self._concerned()))
+            self._watch(self._pods[-1], PODS, Pod, namespace=namespace)
 
     def _namespaces(self) -> list[str | None]:
         """Return the namespaces whose pods to watch, `[None]` for all where they are too many.
@@ -142,7 +157,7 @@ class PlanObservation:
         label_selector: str = "",
         field_selector: str = "",
     ) -> None:
-        """Start the informer of a kind."""
+        """Start the informer of a kind that is watched for this plan alone."""
 
         def watch(stop: threading.Event) -> Iterator[WatchItem[T]]:
             return self._client.watch(
@@ -155,6 +170,11 @@ class PlanObservation:
                 settings=PROMPT_WATCH,
             )
 
+        self._start(seen, resource, watch)
+
+    def _start(
+        self, seen: Store[T], resource: Resource, watch: Callable[[threading.Event], Iterator[WatchItem[T]]]
+    ) -> None:
         def handle(event: WatchItem[T]) -> None:
             if seen.apply(event):
                 self._is_outdated = True
