@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core import Node, Pod, PodDisruptionBudget, Snapshot, Workload
-from berth_core.objects import ApiStruct, ObjectMeta
+from berth_core import Node, ObjectMeta, Pod, PodDisruptionBudget, Snapshot, Workload
+from berth_core.objects import ApiStruct
 from berth_core.snapshot import ObjectKind
 from berth_descheduler.snapshots import read_capacity, read_live_snapshot
 from berth_kube import (
@@ -44,7 +44,7 @@ class Picture:
         self._watchers = 0
         self._watched: WatchedLists | None = None
         self.pass_on_pods: Callable[[Listing[Pod]], object] = lambda _: None
-        """Gets all pods as they were last seen, when nobody watches any more: a watch can go on from them."""
+        """Gets all pods as they were last seen, once the last watcher has ended: a watch can go on from them."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -124,7 +124,7 @@ _AS_PLANNED: Final[dict[Resource, type[Any]]] = {
 class _AroundSurges:
     """Reads what decides which pods can surge: single objects as they are now, kinds as they are watched.
 
-    Where nobody watches, lists those of the namespace.
+    While the picture is not watched, lists those of the namespace.
     """
 
     def __init__(self, client: KubeClient, watched: Callable[[], WatchedLists | None]) -> None:
