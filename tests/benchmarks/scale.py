@@ -4,7 +4,8 @@ Run it as `python tests/benchmarks/scale.py [--nodes 100 --nodes 500 --nodes 100
 plane of its own and prints a table of the sizes so far: processor time, bytes and requests at rest, with no node marked
 as freed, with 22 marked, and with a pod beside that fits nowhere; processor time and bytes for each landed move of a
 run; and the descheduler's memory before the run, at most, and `--after` seconds later. Bytes are those that the API
-server sends to the descheduler, counted by a forwarder in between.
+server sends to a service, counted by a forwarder in between. `--live 1000` measures the operator's start with so many
+Reservations at the end.
 
 `--run-only` leaves out what is measured at rest, which takes seven minutes for each size. `--churn SECONDS` measures
 instead the memory of both services while Deployments are scaled, Reservations come and go, and a policy runs each
@@ -33,9 +34,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from benchmarks.descheduler_scale import fill
-from benchmarks.operator_load import add_nodes, build_reservation, cpu_seconds, resident_megabytes
+from benchmarks.operator_load import (
+    NAMESPACE,
+    add_nodes,
+    build_reservation,
+    cpu_seconds,
+    in_parallel,
+    make_namespace,
+    resident_megabytes,
+    wait,
+)
 from berth_core.clock import SystemClock
 from berth_core.migration_plans import MigrationPlan, MoveState
+from berth_core.reservations import Reservation, ReservationPhase
 from berth_descheduler.migration.nodes.freed_marks import Freeing, mark_freed
 from berth_descheduler.settings import FreedNodes
 from berth_kube.client import KubeClient
@@ -233,20 +244,46 @@ def build_policy(moves: int, *, interval: str = "24h", **limits: Any) -> dict[st
 @contextmanager
 def bench(sandbox: Sandbox, client: KubeClient, folder: Path) -> Iterator[Bench]:
     with running_operator(sandbox, folder) as operator:
-        kubeconfig = sandbox.service_account_kubeconfig("berth-descheduler")
-        body = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-        cluster = body["clusters"][0]["cluster"]
-        link = CountingForwarder(urlsplit(cluster["server"]).port or 443)
-        cluster["server"] = f"https://127.0.0.1:{link.port}"
-        forwarded = folder / "forwarded.yaml"
-        forwarded.write_text(yaml.safe_dump(body), encoding="utf-8")
+        forwarded, link = forward(sandbox, "berth-descheduler", folder)
         descheduler: ServiceProcess
         with DeschedulerReplica(sandbox, folder, f"--kubeconfig={forwarded}") as descheduler:
             yield Bench(sandbox, client, {"operator": operator.pid, "descheduler": descheduler.pid}, link)
 
 
+def forward(sandbox: Sandbox, account: str, folder: Path) -> tuple[Path, CountingForwarder]:
+    """Return an account's kubeconfig that leads through a forwarder, and the forwarder."""
+    body = yaml.safe_load(sandbox.service_account_kubeconfig(account).read_text(encoding="utf-8"))
+    cluster = body["clusters"][0]["cluster"]
+    link = CountingForwarder(urlsplit(cluster["server"]).port or 443)
+    cluster["server"] = f"https://127.0.0.1:{link.port}"
+    forwarded = folder / f"{account}.yaml"
+    forwarded.write_text(yaml.safe_dump(body), encoding="utf-8")
+    return forwarded, link
+
+
+def start_operator(sandbox: Sandbox, client: KubeClient, folder: Path, live: int) -> Figures:
+    """Return what the operator's start costs where so many Reservations of one slot are live."""
+    make_namespace(client)
+    bodies = [build_reservation(f"live-{number:04d}", 1, cpu="10m") for number in range(live)]
+
+    def are_held() -> bool:
+        held = client.list(RESERVATIONS, namespace=NAMESPACE, type=Reservation).items
+        return len(held) == live and all(one.phase is ReservationPhase.AVAILABLE for one in held)
+
+    with running_operator(sandbox, folder):
+        in_parallel(lambda body: client.create(RESERVATIONS, body, namespace=NAMESPACE), bodies)
+        wait(are_held, seconds=900, pause=2)
+    forwarded, link = forward(sandbox, "berth-operator", folder)
+    began = time.monotonic()
+    with running_operator(sandbox, folder, f"--kubeconfig={forwarded}") as operator:
+        seconds, received = time.monotonic() - began, link.received_bytes / 1e6
+        figures = {f"start with {live} live: operator, s": seconds, f"start with {live} live: operator, MB": received}
+        return figures | {f"start with {live} live: operator, ms": 1000 * cpu_seconds(operator.pid)}
+
+
 def measure(nodes: int, options: argparse.Namespace) -> Figures:
     print(f"{nodes} nodes", flush=True)
+    figures: Figures = {}
     with (
         tempfile.TemporaryDirectory() as name,
         control_plane(SandboxSettings(nodes=0), progress=say_nothing) as sandbox,
@@ -256,20 +293,27 @@ def measure(nodes: int, options: argparse.Namespace) -> Figures:
         fill(sandbox, client, options.seed)
         add_nodes(sandbox, MARKED, NODE_CPU, pool=SPARE)
         with bench(sandbox, client, Path(name)) as services:
-            figures: Figures = {"pods": len(client.list(PODS).items)}
+            figures["pods"] = len(client.list(PODS).items)
             if options.churn:
                 return figures | services.churn(options.churn, options.seed)
             if options.run_only:
                 time.sleep(WINDOW_SECONDS)  # the descheduler warms up
-                return figures | services.run(options.moves, options.after)
-            figures |= services.rest("none marked", STARTED_SECONDS)
-            spare = [f"{SPARE}-{number:04d}" for number in range(MARKED)]
-            mark_freed(client, SystemClock(), spare, Freeing("bench", "", FreedNodes(taint=True)))
-            figures |= services.rest(f"{MARKED} marked")
-            client.create(PODS, build_large_pod())
-            figures |= services.rest("a pod that fits nowhere")
-            client.delete(PODS, "large", namespace="default")
-            return figures | services.run(options.moves, options.after)
+            else:
+                figures |= rest(services, client)
+            figures |= services.run(options.moves, options.after)
+        return figures | (start_operator(sandbox, client, Path(name), options.live) if options.live else {})
+
+
+def rest(services: Bench, client: KubeClient) -> Figures:
+    """Return what both services cost at rest, with nothing to do and with what may look like it."""
+    figures = services.rest("none marked", STARTED_SECONDS)
+    spare = [f"{SPARE}-{number:04d}" for number in range(MARKED)]
+    mark_freed(client, SystemClock(), spare, Freeing("bench", "", FreedNodes(taint=True)))
+    figures |= services.rest(f"{MARKED} marked")
+    client.create(PODS, build_large_pod())
+    figures |= services.rest("a pod that fits nowhere")
+    client.delete(PODS, "large", namespace="default")
+    return figures
 
 
 def build_large_pod() -> dict[str, Any]:
@@ -291,6 +335,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, action="append", help="may be given several times; default 100, 500, 1000")
     parser.add_argument("--moves", type=int, default=100, help="the limit of the run")
     parser.add_argument("--after", type=float, default=600.0, help="seconds after the run, for the memory")
+    parser.add_argument("--live", type=int, default=0, help="Reservations with which the operator starts at the end")
     parser.add_argument("--run-only", action="store_true", help="leave out what both cost at rest")
     parser.add_argument("--churn", type=float, default=0.0, help="seconds of changes, in the place of all else")
     parser.add_argument("--seed", type=int, default=1)
