@@ -19,10 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError, InsecureRequestWarning
+from urllib3.connectionpool import HTTPConnectionPool
+from urllib3.exceptions import ClosedPoolError, HTTPError, InsecureRequestWarning
 from urllib3.response import BaseHTTPResponse
 
 from berth_core import InputError
@@ -98,6 +99,8 @@ class Transport:
         self._failures = 0
         self._answered_at = time.monotonic()
         self._client = self._make_client()
+        self._pool: tuple[ApiClient, HTTPConnectionPool] | None = None
+        """The connections of a client, which its pool manager would look up anew for each request."""
         self.grants = Grants()
         """What the API server has allowed to this client's user."""
 
@@ -142,6 +145,7 @@ class Transport:
     def close(self) -> None:
         """Close all idle connections."""
         # Only idle ones: a connection in use belongs to its request until that ends.
+        self._pool = None
         self._client.rest_client.pool_manager.clear()
 
     def _send_with(self, client: "ApiClient", request: Request, silence_seconds: float) -> bytes:
@@ -158,26 +162,44 @@ class Transport:
 
     def _exchange(self, client: "ApiClient", request: Request, silence_seconds: float) -> BaseHTTPResponse:
         """Return the server's answer, without urllib3's own retries and redirects."""
-        url = f"{client.configuration.host}{request.path}"
-        if request.query:
-            url = f"{url}?{urlencode(request.query)}"
+        target = f"{request.path}?{urlencode(request.query)}" if request.query else request.path
+        options = {
+            "body": request.body,
+            "headers": self._headers(client, request),
+            "timeout": urllib3.Timeout(
+                connect=min(self._settings.connect_seconds, silence_seconds), read=silence_seconds
+            ),
+            "preload_content": False,
+            "retries": False,
+            "redirect": False,
+        }
         try:
-            answer: BaseHTTPResponse = client.rest_client.pool_manager.urlopen(
-                request.method,
-                url,
-                body=request.body,
-                headers=self._headers(client, request),
-                timeout=urllib3.Timeout(
-                    connect=min(self._settings.connect_seconds, silence_seconds), read=silence_seconds
-                ),
-                preload_content=False,
-                retries=False,
-                redirect=False,
-            )
+            answer = self._answer(client, request.method, target, options)
         except _BROKEN as error:
             raise self.broken(request.call, error) from error
         self._answered_at = time.monotonic()
         return answer
+
+    def _answer(self, client: "ApiClient", method: str, target: str, options: dict[str, Any]) -> BaseHTTPResponse:
+        """Return the answer to a request; a proxy's pool manager writes what a plain proxy has to see."""
+        manager, host = client.rest_client.pool_manager, client.configuration.host
+        answer: BaseHTTPResponse
+        if isinstance(manager, urllib3.ProxyManager):
+            answer = manager.urlopen(method, f"{host}{target}", **options)
+            return answer
+        above = urlsplit(host).path.rstrip("/")
+        try:
+            answer = self._pool_of(client).urlopen(method, f"{above}{target}", **options)
+        except ClosedPoolError:  # closed since it was looked up, and nothing was sent
+            answer = manager.urlopen(method, f"{host}{target}", **options)
+        return answer
+
+    def _pool_of(self, client: "ApiClient") -> HTTPConnectionPool:
+        known_pool = self._pool
+        if known_pool is None or known_pool[0] is not client:
+            known_pool = client, client.rest_client.pool_manager.connection_from_url(client.configuration.host)
+            self._pool = known_pool
+        return known_pool[1]
 
     def _headers(self, client: "ApiClient", request: Request) -> dict[str, str]:
         """Return the request's headers; the official client renews a token that is about to expire."""

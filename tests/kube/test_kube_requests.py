@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -31,6 +31,7 @@ from berth_kube.errors import (
 )
 from berth_kube.resources import EVICTION_REQUESTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
 from berth_kube.retries import NO_RETRIES, Backoff, RetryPolicy
+from berth_kube.transport import Transport
 from scripted_server import (
     Answer,
     Reply,
@@ -484,3 +485,25 @@ def test_whether_a_kind_is_served_is_found_by_discovery(
         found = {"kind": "APIResourceList", "resources": [{"name": name} for name in kinds]}
         server.on("GET", "/apis/lifecycle.k8s.io/v1alpha1", answer(found))
     assert client.serves(EVICTION_REQUESTS) is want
+
+
+def test_a_server_below_a_path_is_asked_there(server: ScriptedServer, tmp_path: Path) -> None:
+    server.on("GET", "/clusters/a/api/v1/nodes/n", answer({"metadata": {"name": "n"}}))
+    with connect(kubeconfig=write_kubeconfig(tmp_path, f"{server.url}/clusters/a/")) as client:
+        assert client.get(NODES, "n") == {"metadata": {"name": "n"}}
+
+
+def test_a_request_beside_the_end_of_idle_connections_is_sent(
+    client: KubeClient, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.on("POST", "/api/v1/nodes", answer({"metadata": {"name": "n"}}))
+    look_up = Transport._pool_of
+
+    def look_up_and_close(transport: Transport, official: Any) -> Any:  # noqa: ANN401 - the official client has no types
+        pool = look_up(transport, official)
+        transport.close()
+        return pool
+
+    monkeypatch.setattr(Transport, "_pool_of", look_up_and_close)
+    client.create(NODES, {"metadata": {"name": "n"}})
+    assert len(server.requests("POST", "/api/v1/nodes")) == 1
