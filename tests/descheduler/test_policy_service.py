@@ -150,6 +150,14 @@ def test_what_a_run_has_left_in_memory_is_released_after_it(cluster: FakeCluster
         eventually("its plan is not kept", lambda: replica.metrics.proposed_plan is None, seconds=LONG)
 
 
+def test_a_run_leaves_no_idle_connections(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(cluster, "close", lambda: closed.append(policy(cluster).status.last_verdict))
+    put(cluster, trigger={"interval": "1h"}, mode="Plan")
+    with serving(cluster):
+        eventually("they are closed after it has run", lambda: "Planned" in closed, seconds=LONG)
+
+
 @pytest.mark.parametrize(("mode", "want"), [(RunMode.PLAN, PlanPhase.PROPOSED), (RunMode.AUTO, PlanPhase.SUCCEEDED)])
 def test_a_plan_that_was_asked_for_is_made(cluster: FakeCluster, mode: RunMode, want: PlanPhase) -> None:
     put(cluster)

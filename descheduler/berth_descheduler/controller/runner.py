@@ -127,6 +127,7 @@ class Runner:
             return self._pass_once(stop)
         finally:
             if self._has_worked:
+                self._context.client.close()  # a run leaves some thirty idle connections, each with its buffers
                 release_memory()  # after the last name for what the task has read is gone
 
     def _pass_once(self, stop: threading.Event) -> float:
