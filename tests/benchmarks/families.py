@@ -1,9 +1,9 @@
 """Clusters as they are: every Deployment asks for amounts of its own, of several resources, under several rules.
 
 A family is a function of its name, size and seed. Deployments come until the nodes are full, each pod to the least
-allocated of some random nodes that its rules allow; then Deployments shrink. `fewest_kept` is the optimum over final
-states by an integer program of its own, without the order of moves and without what pods ask of one another, so no plan
-frees more.
+allocated of some random nodes that its rules allow; then Deployments shrink. `most_freed` is the optimum over final
+states by an integer program of its own, without the order of moves and, but for anti-affinities to a node, without what
+pods ask of one another, so no plan frees more.
 """
 
 from collections import Counter
@@ -250,19 +250,31 @@ def most_freed(problem: Problem, seconds: float) -> tuple[int, bool]:
     """Return how many nodes the solver frees over final states, or can at most, and whether it proved that."""
     sources = find_sources(problem)
     packing = build_packing_model(problem, State(problem.cluster), sources.to_take_from)
-    return _Optimum(packing, np.array(sources.to_empty, dtype=np.int64), np.array(sources.empty, dtype=np.int64)).solve(
-        seconds
+    to_empty, empty = (np.array(nodes, dtype=np.int64) for nodes in (sources.to_empty, sources.empty))
+    apart = frozenset(
+        kind
+        for kind, pods in enumerate(packing.class_of)
+        if packing.dependent[kind] and _keeps_apart(problem.cluster.classes[pods].example)
     )
+    return _Optimum(packing, to_empty, empty, apart).solve(seconds)
+
+
+def _keeps_apart(example: Pod) -> bool:
+    """Return whether pods like this one shun each other on a node, by the terms that `family` writes."""
+    return example.spec.affinity is not None and example.spec.affinity.pod_anti_affinity is not None
 
 
 class _Optimum:
     """One integer program: which nodes are kept, and how many pods of each kind on each."""
 
-    def __init__(self, packing: PackingModel, to_empty: Ints, empty: Ints) -> None:
+    def __init__(self, packing: PackingModel, to_empty: Ints, empty: Ints, apart: frozenset[int]) -> None:
         self._packing = packing
         self._counts = np.zeros((packing.nodes, packing.kinds), dtype=np.int64)
         pods = np.flatnonzero(packing.pod_kind >= 0)
         np.add.at(self._counts, (packing.pod_node[pods], packing.pod_kind[pods]), 1)
+        self._apart = apart
+        """The kinds of which no node takes two."""
+
         self._may = np.zeros(packing.nodes, dtype=bool)
         self._may[to_empty] = self._may[empty] = True
         self._empty = len(empty)
@@ -283,7 +295,8 @@ class _Optimum:
             total = int(self._counts[:, kind].sum())
             for place in np.flatnonzero(allowed).tolist():
                 numbers[place, kind] = solver.numVariables
-                solver.addCol(0.0, 0.0, float(total), 0, [], [])
+                most = max(1, int(self._counts[place, kind])) if kind in self._apart else total
+                solver.addCol(0.0, 0.0, float(most), 0, [], [])
             mine = [numbers[place, kind] for place in np.flatnonzero(allowed).tolist()]
             solver.addRow(float(total), float(total), len(mine), mine, [1.0] * len(mine))
         for column in range(solver.numVariables):

@@ -175,7 +175,7 @@ class _ConsolidateRun:
         """Return whether there is nothing to find beyond a draining whose moves are in the state."""
         if draining is None or exact is None:
             return draining is not None
-        is_best_answer = bool(exact.found) and draining is exact.found[-1]
+        is_best_answer = bool(exact.found) and draining is exact.found[-1] and not exact.is_packed
         return draining.worth in {exact.most, exact.most_beside_empty} and (
             is_best_answer or len(self._state.steps) <= exact.fewest_moves
         )

@@ -79,6 +79,16 @@ class InterPodAffinity:
         """Return whether the nodes of a class's pods restrict other pods."""
         return bool(self._counted.get(class_index))
 
+    def shuns_itself(self, class_index: ClassIndex) -> bool:
+        """Return whether a node with a pod of a class takes no other of it, whichever node it is."""
+        nodes = range(len(self._cluster.nodes))
+        counted = [counts for counts, weight in self._counted.get(class_index, ()) if weight.sure]
+        return any(
+            any(own_counts is counts for own_counts in counted)
+            and all(counts.domain(NodeIndex(node)) is not None for node in nodes)
+            for counts in self._anti_affinity.get(class_index, ())
+        )
+
     def standing_ties(self, moving: Collection[ClassIndex]) -> Mapping[ClassIndex, Hashable]:
         """Return the classes that only staying pods tie to nodes, each with a key of what ties it.
 

@@ -20,6 +20,7 @@ from berth_core import Deadline, is_over
 from berth_descheduler.planner.simulation import NodeIndex
 from berth_descheduler.planner.solver.draining import Candidates, Draining, DrainLimits
 from berth_descheduler.planner.solver.filling import Filled
+from berth_descheduler.planner.solver.fillings import FEW_FILLINGS, MOST_FILLINGS
 from berth_descheduler.planner.solver.highs import SolverStatus, is_installed
 from berth_descheduler.planner.solver.milp import Aim, PlacementModel, Solution, Wanted
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
@@ -41,6 +42,9 @@ class ExactDraining:
 
     found: tuple[Draining, ...] = ()
     out_of_time: bool = False
+    is_packed: bool = False
+    """Whether the best was found by whole fillings of nodes, so that others may do with fewer moves."""
+
     most_beside_empty: int | None = None
     """No plan that leaves empty nodes empty frees what is worth more; None: nothing beyond `most` is known."""
 
@@ -115,7 +119,14 @@ def solve_draining(
     if not solve.is_small_enough:
         return None
     solve.run()
-    return ExactDraining(solve.most, solve.least_moves, tuple(solve.found), solve.out_of_time, solve.most_beside_empty)
+    return ExactDraining(
+        solve.most,
+        solve.least_moves,
+        tuple(solve.found),
+        solve.out_of_time,
+        is_packed=solve.is_packed,
+        most_beside_empty=solve.most_beside_empty,
+    )
 
 
 def is_small_enough(
@@ -237,6 +248,12 @@ class _DrainingSolve(IncrementalSolve):
         self._asks_for_moves = True
         """It is asked for the fewest moves, too, not only for the most nodes."""
 
+        self._least_known: dict[tuple[int, bool], int] = {}
+        """By worth and whether empty nodes are closed the moves of which the program proves no more if asked again."""
+
+        self.is_packed = False
+        """Whether the best was found by whole fillings of nodes, so that others may do with fewer moves."""
+
         self._fills_empty = False
         """The last answer fills a node that is empty."""
 
@@ -283,7 +300,8 @@ class _DrainingSolve(IncrementalSolve):
     def _solve_for_most(self) -> None:
         """Solve for the most, and for the fewest moves to what is found."""
         candidates = self._candidates
-        solution = self._watch(self._model(1).most_freed(self._deadline))
+        model = self._model(1)
+        solution, is_packed = self._keep_fewest(model)
         most = max(self.reached, min(self.most, int(candidates.worth.sum()) - solution.bound))
         if self._is_closed:
             self.most_beside_empty = most
@@ -295,9 +313,31 @@ class _DrainingSolve(IncrementalSolve):
             return
         if self._asks_for_moves and not self._is_over():
             gentler = self._watch(self._solve(worth, None, any_solution=True))
+            if gentler.status is not SolverStatus.SOLVED and model.has_many_kinds:
+                self._least_known[worth, self._is_closed] = gentler.bound
             if gentler.status in _WITH_SOLUTION and self._keep(gentler):
+                if is_packed and set(freed).issuperset(candidates.empty.tolist()):
+                    # Where pods depend on others it may have an order, and the one with fewer moves none.
+                    self.found.insert(-1, _draining(self._packing, solution, candidates))
                 return
-        self._keep(replace(solution, bound=0))
+        self.is_packed = self._keep(replace(solution, bound=0)) and is_packed
+
+    def _keep_fewest(self, model: PlacementModel) -> tuple[Solution, bool]:
+        """Return what keeps the nodes that are worth least, and whether whole fillings of nodes found it.
+
+        Where few fillings come into question they are asked first, and else where the program over counts does not
+        answer.
+        """
+        if self._candidates.differ or self._counts_filled:
+            return self._watch(model.most_freed(self._deadline)), False
+        packed = model.fewest_kept(FEW_FILLINGS, self._deadline)
+        if packed.aimed or int(self._candidates.worth.sum()) - packed.bound <= self.reached:
+            return packed, bool(packed.aimed)
+        solution = self._watch(model.most_freed(self._deadline))
+        if solution.status is SolverStatus.UNDECIDED and not solution.out_of_time:
+            packed = model.fewest_kept(MOST_FILLINGS, self._deadline)
+        bound = max(solution.bound, packed.bound)
+        return (replace(packed, bound=bound), True) if packed.aimed else (replace(solution, bound=bound), False)
 
     def _worth_with_empty(self, freed: Sequence[int]) -> int:
         """Return the worth of all nodes that are empty at the end, including those that are empty already."""
@@ -330,6 +370,9 @@ class _DrainingSolve(IncrementalSolve):
 
     def _solve_for_fewest(self) -> Solution:
         with self._about_all_plans():
+            least_moves = self._least_known.get((self.reached, self._is_closed))
+            if least_moves is not None:
+                return Solution(SolverStatus.UNDECIDED, least_moves)
             return self._solve(self.reached, None)
 
     def _solve(self, asked: int, budget: int | None, *, any_solution: bool = False) -> Solution:

@@ -18,6 +18,7 @@ Attempts: TypeAlias = tuple[tuple[int, int], ...]
 """Seeds and the most nodes of the search tree."""
 
 FIRST_ATTEMPT: Final[Attempts] = ((1, 40),)
+LONGER_ATTEMPT: Final[Attempts] = ((1, 150),)
 FURTHER_ATTEMPTS: Final[Attempts] = ((2, 40), (3, 4_000))
 ALL_ATTEMPTS: Final[Attempts] = (*FIRST_ATTEMPT, *FURTHER_ATTEMPTS)
 """Most questions are answered at the root of the tree, with some seeds sooner."""
@@ -82,6 +83,11 @@ class LinearProgram:
         self._rows.append((columns, values))
         self._row_lower.append(float(lower))
         self._row_upper.append(float(upper))
+
+    @property
+    def columns(self) -> int:
+        """Return how many columns there are."""
+        return len(self._cost)
 
     def solve(
         self,

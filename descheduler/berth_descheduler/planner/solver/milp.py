@@ -18,10 +18,12 @@ from typing import Final
 
 import numpy as np
 
-from berth_core import Deadline
+from berth_core import Deadline, is_over
+from berth_descheduler.planner.solver.fillings import NodeType, fewest_kept
 from berth_descheduler.planner.solver.highs import (
     FIRST_ATTEMPT,
     FURTHER_ATTEMPTS,
+    LONGER_ATTEMPT,
     LinearProgram,
     SolverResult,
     SolverStatus,
@@ -87,6 +89,9 @@ def _fillings(
 MOST_COLUMNS: Final = 10_000
 MOST_COLUMNS_OF_MANY_KINDS: Final = 6_000
 FEW_KINDS: Final = 12
+_FEW_COLUMNS: Final = 400
+"""So many columns are worth a longer search for what is most: what follows an open answer takes longer."""
+
 _MOST_COLUMNS_UNBOUNDED: Final = 1_500
 _TIGHT_BUDGET: Final = 4
 """A budget is tight if so many times of it are no more than the pods."""
@@ -250,7 +255,49 @@ class PlacementModel:
         self._add_room(program, stay_at, [freed])
         for freed_column, kept_column in zip(freed, kept, strict=True):
             program.add_row(np.array([freed_column, kept_column]), np.ones(2), lower=1.0)
-        return self._read(program.solve(deadline, None, attempts=FIRST_ATTEMPT), stay_at, [freed], None)
+        attempts = LONGER_ATTEMPT if program.columns <= _FEW_COLUMNS else FIRST_ATTEMPT
+        return self._read(program.solve(deadline, None, attempts=attempts), stay_at, [freed], None)
+
+    def fewest_kept(self, most_fillings: int, deadline: Deadline) -> Solution:
+        """Return what keeps the fewest nodes of the first aim, decided by whole fillings; its moves are not the fewest.
+
+        `bound` is how many are kept at least; there are no counts if it is not known whether so few do. All nodes have
+        to be worth the same.
+        """
+        types, places_of = self._node_types()
+        totals = self._counts.sum(axis=0)
+        kept = fewest_kept(self._packing.need[self._kinds], totals, types, most_fillings, deadline)
+        if kept.fillings is None:
+            return Solution(SolverStatus.UNDECIDED, kept.fewest, out_of_time=is_over(deadline))
+        stays = np.zeros_like(self._counts)
+        for places, fillings in zip(places_of, kept.fillings, strict=True):
+            for place, filling in self._nearest_places(places, fillings):
+                stays[place] = filling
+        is_freed = np.isin(self._places, self._aims[0].nodes) & ~stays.any(axis=1)
+        freed = tuple((int(node), 1) for node in self._places[is_freed])
+        return self._solution(SolverResult(SolverStatus.FOUND, kept.fewest, None, out_of_time=False), stays, (freed,))
+
+    def _node_types(self) -> tuple[list[NodeType], list[Ints]]:
+        """Return the places that can be filled in the same ways, and which they are."""
+        is_aim = np.isin(self._places, self._aims[0].nodes)
+        places_by_key: dict[tuple[bytes, bytes, bool], list[int]] = {}
+        for place in range(len(self._places)):
+            key = self._limit[:, place].tobytes(), self._most[place].tobytes(), bool(is_aim[place])
+            places_by_key.setdefault(key, []).append(place)
+        types = [
+            NodeType(self._limit[:, places[0]], self._most[places[0]], len(places), may_be_empty=may_be_empty)
+            for (_, _, may_be_empty), places in places_by_key.items()
+        ]
+        return types, [np.array(places, dtype=np.int64) for places in places_by_key.values()]
+
+    def _nearest_places(self, places: Ints, fillings: Ints) -> Iterator[tuple[int, Ints]]:
+        """Yield each filling with a place of its own, greedily the one that has most of it already."""
+        overlap = np.minimum(fillings[:, None, :], self._counts[places][None, :, :]).sum(axis=2)
+        overlap = overlap.astype(np.int64)  # (fillings, places)
+        for _ in range(len(fillings)):
+            number, position = np.unravel_index(int(overlap.argmax()), overlap.shape)
+            yield int(places[position]), fillings[number]
+            overlap[number], overlap[:, position] = -1, -1
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
@@ -424,6 +471,8 @@ class PlacementModel:
             fits = np.full(len(self._places), int(self._counts[:, position].sum()))
             for column in np.flatnonzero(need):
                 fits = np.minimum(fits, np.maximum(self._limit[column], 0) // need[column])
+            if self._packing.alone[kind]:
+                fits = np.minimum(fits, 1)
             is_allowed = self._packing.allowed(int(kind))[self._places]
             most_pods[:, position] = np.maximum(np.where(is_allowed, fits, 0), self._counts[:, position])
         return most_pods

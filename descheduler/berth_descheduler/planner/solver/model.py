@@ -40,6 +40,9 @@ class PackingModel:
     class_of: tuple[ClassIndex, ...]
     """A class of each kind."""
 
+    alone: Mask  # (kinds,)
+    """Whether a plan never puts a pod of the kind on a node that has one."""
+
     wanted: Mapping[PodIndex, int]
     """The kinds of the pods to make room for; a dependent pod is a kind of its own."""
 
@@ -135,6 +138,7 @@ def build_packing_model(
         dependent=dependent,
         profile=np.array(kinds.profiles, dtype=np.int64),
         class_of=tuple(kinds.classes),
+        alone=np.array([state.pod_affinity.shuns_itself(pods) for pods in kinds.classes], dtype=bool),
         wanted=kinds.wanted,
         room=room,
         takes=takes,
