@@ -144,8 +144,8 @@ class Transport:
 
     def close(self) -> None:
         """Close all idle connections."""
-        # Only idle ones: a connection in use belongs to its request until that ends.
         self._pool = None
+        # Only idle ones: a connection in use belongs to its request until that ends.
         self._client.rest_client.pool_manager.clear()
 
     def _send_with(self, client: "ApiClient", request: Request, silence_seconds: float) -> bytes:
