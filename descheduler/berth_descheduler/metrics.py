@@ -7,7 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from berth_core import Clock, MoveMethod, MoveReason, MoveState, MoveStatus, Snapshot
-from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
+from berth_descheduler.outcome import CycleObserver, Outcome, Phase, PlanOutcome
 from berth_descheduler.planner import CapacityReport, Fragmentation, Plan
 from berth_descheduler.registry import EVERY_CAPABILITY
 
@@ -107,7 +107,7 @@ class CapacityMetrics:
             self._largest.labels(resource=resource).set(max(0, fragmentation.largest_free(resource)))
 
 
-class CycleMetrics(SilentObserver):
+class CycleMetrics(CycleObserver):
     """Counts what cycles do; one registry for each."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from berth_core import (
     Achieved,
@@ -492,11 +492,10 @@ def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *
 
 
 # --- observers -------------------------------------------------------------------------------------------------------
-# The protocol by which a cycle reports its progress, and an observer that ignores it.
 
 
-class CycleObserver(Protocol):
-    """Receives the progress of a cycle, in the cycle's own thread; it must not raise."""
+class CycleObserver:
+    """Receives the progress of a cycle, in the cycle's own thread, and ignores it; no method may raise."""
 
     def phase_begun(self, phase: Phase) -> None:
         """A phase begins."""
@@ -529,41 +528,7 @@ class CycleObserver(Protocol):
         """The cycle is over."""
 
 
-class SilentObserver:
-    """An observer that does nothing: the base of those that need a few methods only."""
-
-    def phase_begun(self, phase: Phase) -> None:
-        """Ignore it."""
-
-    def phase_ended(self, phase: Phase, seconds: float) -> None:
-        """Ignore it."""
-
-    def planned(self, plan: Plan) -> None:
-        """Ignore it."""
-
-    def plan_published(self, name: str, *, approved: bool) -> None:
-        """Ignore it."""
-
-    def plan_begun(self, name: str, moves: int, uid: str) -> None:
-        """Ignore it."""
-
-    def replacements_untried(self, reason: str) -> None:
-        """Ignore it."""
-
-    def nodes_freed(self, nodes: Sequence[str]) -> None:
-        """Ignore it."""
-
-    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
-        """Ignore it."""
-
-    def cut_off(self, why: str) -> None:
-        """Ignore it."""
-
-    def cycle_ended(self, outcome: Outcome) -> None:
-        """Ignore it."""
-
-
-class _JoinedObservers:
+class _JoinedObservers(CycleObserver):
     """Passes all calls on to several observers, in their order."""
 
     def __init__(self, observers: Sequence[CycleObserver]) -> None:

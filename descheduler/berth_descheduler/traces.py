@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from berth_core import Clock, MoveState, MoveStatus, PlanPhase
-from berth_descheduler.outcome import CycleObserver, Outcome, PlanOutcome, SilentObserver
+from berth_descheduler.outcome import CycleObserver, Outcome, PlanOutcome
 from berth_service.traces import PLAN_SPAN, build_tracer, move_span
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class _OpenPlan:
     """When the next plan of its cycle began."""
 
 
-class PlanTraces(SilentObserver):
+class PlanTraces(CycleObserver):
     """Makes spans of what cycles report.
 
     The span of a plan that another process continues is exported by that one, from its own beginning on.

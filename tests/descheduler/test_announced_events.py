@@ -12,7 +12,7 @@ from berth_core.policies import DeschedulerPolicy, DeschedulerPolicySpec
 from berth_core.reservations import ObjectReference
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.plans.events import announce, announce_eviction
-from berth_descheduler.outcome import SilentObserver
+from berth_descheduler.outcome import CycleObserver
 from berth_descheduler.telemetry import EventReason, PolicyEventReason
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import EVENTS, PODS
@@ -135,7 +135,7 @@ def test_every_eviction_of_a_run_is_told_and_none_that_was_refused() -> None:
             raise ForbiddenError(call("evict", PODS, name), failure(403, "no"))
 
     cluster.before = refuse
-    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), CycleObserver(), threading.Event())  # type: ignore[arg-type]
     Cycle(around, impatient("gap_seconds"), PLANNER).run()
 
     evicted = {("Pod", call.name) for call in cluster.calls if call.verb == "evict"}

@@ -12,7 +12,7 @@ from berth_core.migration_plans import MoveReason, MoveState, PlanPhase
 from berth_core.names import OPERATOR_LEASE, reservation_name
 from berth_descheduler import cycle
 from berth_descheduler.cycle import Cycle, CycleContext, limit_moves
-from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
+from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
@@ -33,9 +33,9 @@ def run(
     *,
     planner: PlannerSettings = PLANNER,
     stop: threading.Event | None = None,
-    observer: SilentObserver | None = None,
+    observer: CycleObserver | None = None,
 ) -> Outcome:
-    around = CycleContext(cluster, BriskClock(), observer or SilentObserver(), stop or threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), observer or CycleObserver(), stop or threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner).run()
 
 

@@ -16,7 +16,7 @@ from berth_core.migration_plans import MigrationPlan, MoveMethod, MoveState, Pla
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.plans.abort import release_reservations
 from berth_descheduler.migration.plans.recovery import RecoveryAction, choose_recovery
-from berth_descheduler.outcome import SilentObserver
+from berth_descheduler.outcome import CycleObserver
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.report.documents import describe_run
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
@@ -96,7 +96,7 @@ class MortalProcess:
 
 
 def run(client: Any, clock: Any) -> Any:
-    return Cycle(CycleContext(client, clock, SilentObserver(), threading.Event()), SETTINGS, PLANNER).run()
+    return Cycle(CycleContext(client, clock, CycleObserver(), threading.Event()), SETTINGS, PLANNER).run()
 
 
 def is_killed(process: MortalProcess, run_it: Callable[[], object]) -> bool:

@@ -13,7 +13,7 @@ from berth_core.migration_plans import MoveReason, PlanPhase
 from berth_core.names import room_taint_value
 from berth_core.plan_rooms import RoomReason, RoomState
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.outcome import Outcome, SilentObserver
+from berth_descheduler.outcome import CycleObserver, Outcome
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.report.documents import describe_run
 from berth_descheduler.settings import CycleSettings
@@ -38,7 +38,7 @@ def run(
     settings: CycleSettings = SETTINGS,
     stop: threading.Event | None = None,
 ) -> Outcome:
-    around = CycleContext(cluster, BriskClock(), SilentObserver(), stop or threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), CycleObserver(), stop or threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner or asking()).run()
 
 
@@ -260,7 +260,7 @@ def test_the_next_run_ends_what_a_killed_one_began(step: int) -> None:
     for calls_to_live in itertools.count(step=step):
         cluster = RoomCluster()
         process = MortalProcess(cluster, calls_to_live)
-        mortal = Cycle(CycleContext(process, process, SilentObserver(), threading.Event()), PATIENT, asking())  # type: ignore[arg-type]
+        mortal = Cycle(CycleContext(process, process, CycleObserver(), threading.Event()), PATIENT, asking())  # type: ignore[arg-type]
         if not is_killed(process, mortal.run):
             break
 

@@ -15,7 +15,7 @@ from berth_core.objects import Node
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import PING_PONG, CycleMetrics
 from berth_descheduler.migration.nodes.freed_marks import sweep_freed_nodes
-from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
+from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
@@ -30,7 +30,7 @@ TAINTING = replace(SETTINGS, freed=FreedNodes(taint=True, annotations={"example.
 
 
 def run(cluster: FakeCluster, settings: CycleSettings = SETTINGS, planner: PlannerSettings = PLANNER) -> Outcome:
-    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), CycleObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner).run()
 
 

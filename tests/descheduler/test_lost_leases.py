@@ -12,7 +12,7 @@ from berth_descheduler.cli.main import run as berth
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.plans.leases import run_lease
 from berth_descheduler.migration.plans.loop import LeaseLostError
-from berth_descheduler.outcome import SilentObserver, Verdict
+from berth_descheduler.outcome import CycleObserver, Verdict
 from berth_kube.errors import ServerError, UntrustedServerError
 from berth_kube.leases import LeaseHolder
 from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS
@@ -23,7 +23,7 @@ from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_clus
 LANDED = dict.fromkeys(("web-1", "web-2", "api-1"), ("Landed", ""))
 
 
-class Notes(SilentObserver):
+class Notes(CycleObserver):
     """Records why the cycle was cut off."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from berth_core.migration_plans import Achieved, MigrationPlan
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.nodes.freed import settle_freed_nodes
 from berth_descheduler.migration.nodes.freed_marks import FreedMark
-from berth_descheduler.outcome import Outcome, Phase, SilentObserver, Verdict
+from berth_descheduler.outcome import CycleObserver, Outcome, Phase, Verdict
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_kube.errors import ServerError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
@@ -47,8 +47,8 @@ class Lingering:
             if place:
                 self.cluster.take(place, new)
 
-    def run(self, settings: CycleSettings = MARKING, observer: SilentObserver | None = None) -> Outcome:
-        context = CycleContext(self.cluster, BriskClock(), observer or SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    def run(self, settings: CycleSettings = MARKING, observer: CycleObserver | None = None) -> Outcome:
+        context = CycleContext(self.cluster, BriskClock(), observer or CycleObserver(), threading.Event())  # type: ignore[arg-type]
         return Cycle(context, settings, PLANNER).run()
 
     def end_pods(self) -> None:
@@ -134,7 +134,7 @@ def test_a_node_is_marked_and_recorded_once_its_pods_have_ended() -> None:
     assert world.settle() == ()
 
 
-class Counting(SilentObserver):
+class Counting(CycleObserver):
     def __init__(self) -> None:
         self.freed: list[str] = []
 
@@ -152,7 +152,7 @@ def test_the_next_run_goes_on_where_the_last_one_left_off() -> None:
     assert world.marks() == dict.fromkeys(BOTH, MARKED)
 
 
-class Ending(SilentObserver):
+class Ending(CycleObserver):
     """Ends the pods a moment after the run has begun to look at what its moves have brought."""
 
     def __init__(self, world: Lingering) -> None:

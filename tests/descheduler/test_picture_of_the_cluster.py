@@ -12,7 +12,7 @@ import yaml
 
 from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.outcome import SilentObserver, Verdict
+from berth_descheduler.outcome import CycleObserver, Verdict
 from berth_descheduler.picture import Picture
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.snapshots import read_live_snapshot
@@ -102,7 +102,7 @@ def test_the_picture_is_watched_until_the_last_one_has_ended(cluster: FakeCluste
 
 
 def run(cluster: FakeCluster, picture: Picture | None, settings: CycleSettings = SETTINGS) -> Verdict:
-    context = CycleContext(cluster.as_client(), BriskClock(), SilentObserver(), threading.Event(), picture=picture)
+    context = CycleContext(cluster.as_client(), BriskClock(), CycleObserver(), threading.Event(), picture=picture)
     return Cycle(context, settings, PLANNER).run().verdict
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.clock import SystemClock
 from berth_core.migration_plans import MigrationPlan, MoveState, MoveStatus, PlanPhase
-from berth_descheduler.outcome import Outcome, PlanOutcome, SilentObserver, Verdict, join_observers
+from berth_descheduler.outcome import CycleObserver, Outcome, PlanOutcome, Verdict, join_observers
 from berth_descheduler.server import DeschedulerService
 from berth_descheduler.traces import plan_traces
 from berth_kube.resources import MIGRATION_PLANS
@@ -56,7 +56,7 @@ def test_a_plan_that_is_carried_out_is_a_span_with_its_moves(collector: TraceCol
 
 def test_off_by_default_nothing_follows_the_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    metrics = SilentObserver()
+    metrics = CycleObserver()
     with plan_traces(SystemClock()) as watchers:
         assert join_observers(metrics, watchers) is metrics
 

@@ -24,7 +24,7 @@ from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import REPLANNED, CycleMetrics
 from berth_descheduler.migration.plans.stop import PlanStop
 from berth_descheduler.migration.plans.watch import ObservedPlan
-from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
+from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_descheduler.report import describe_run
@@ -119,7 +119,7 @@ def scattered_cluster() -> FakeCluster:
 
 
 def run(cluster: FakeCluster, settings: CycleSettings = AGAIN, planner: PlannerSettings = IN_TURN) -> Outcome:
-    context = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    context = CycleContext(cluster, BriskClock(), CycleObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(context, settings, planner).run()
 
 
@@ -285,7 +285,7 @@ def test_a_policy_that_asks_for_approval_publishes_the_rest_and_does_not_wait() 
     cluster.merge_patch(MIGRATION_PLANS, planned.published, {"spec": {"approved": True}})
     [proposed] = plans(cluster)
     at_the_first_eviction(cluster, lambda: roll_out(cluster, 4))
-    context = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    context = CycleContext(cluster, BriskClock(), CycleObserver(), threading.Event())  # type: ignore[arg-type]
     outcome = Cycle(context, asking, IN_TURN).resume(proposed)
     assert outcome.verdict is Verdict.AWAITS_APPROVAL
     assert [one.plan for one in outcome.replanned] == [proposed.metadata.name]

@@ -19,7 +19,7 @@ from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabl
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.migration.moves.eviction_request import evict
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
-from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
+from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import NoBalance
@@ -65,7 +65,7 @@ def naming(*names: str) -> PlannerSettings:
 
 
 def run(cluster: FakeCluster, planner: PlannerSettings, settings: CycleSettings = SETTINGS) -> Outcome:
-    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), CycleObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner).run()
 
 

@@ -8,7 +8,7 @@ from berth_core.migration_plans import PlannedMove
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.moves.memory import Eviction
 from berth_descheduler.migration.moves.surge_requests import look_again
-from berth_descheduler.outcome import SilentObserver
+from berth_descheduler.outcome import CycleObserver
 from berth_kube.resources import EVENTS, PODS
 from builders import NOON_TEXT
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, states
@@ -38,7 +38,7 @@ def test_a_pod_that_is_being_deleted_is_not_evicted() -> None:
                     pass
 
     cluster.before = delete_first
-    context = CycleContext(cluster.as_client(), BriskClock(), SilentObserver(), threading.Event())
+    context = CycleContext(cluster.as_client(), BriskClock(), CycleObserver(), threading.Event())
     outcome = Cycle(context, SETTINGS, PLANNER).run()
 
     assert states(outcome)["api-1"] == ("Skipped", "PodGone")

@@ -16,7 +16,7 @@ from berth_descheduler.goals import goal_named
 from berth_descheduler.migration.manifests.plans import build_plan
 from berth_descheduler.migration.plans.history import find_last_moves
 from berth_descheduler.migration.plans.requests import build_requested_plan
-from berth_descheduler.outcome import SilentObserver, Verdict
+from berth_descheduler.outcome import CycleObserver, Verdict
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.resources import LEASES, MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock
@@ -38,7 +38,7 @@ def settings(mode: RunMode) -> CycleSettings:
 
 
 def cycle(cluster: FakeCluster, mode: RunMode) -> Cycle:
-    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), CycleObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings(mode), PLANNER)
 
 
@@ -125,7 +125,7 @@ def test_a_plan_that_was_asked_for_and_moves_nothing_is_over(cluster: FakeCluste
 
 def consolidating(cluster: FakeCluster, **limits: Any) -> Cycle:  # noqa: ANN401 - fields of the settings
     planner = with_settings(with_args(PLANNER, goal=goal_named("Consolidate")), **limits)
-    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), CycleObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings(RunMode.AUTO), planner)
 
 
@@ -226,7 +226,7 @@ def test_another_run_leaves_the_plans_of_policies_alone(cluster: FakeCluster, mo
 
 def test_a_plan_that_takes_too_long_begins_nothing_new(cluster: FakeCluster) -> None:
     short = replace(SETTINGS.execution, max_seconds=0.001)
-    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), CycleObserver(), threading.Event())  # type: ignore[arg-type]
     outcome = Cycle(around, replace(settings(RunMode.AUTO), execution=short), PLANNER).run()
     assert outcome.plan is not None
     assert outcome.plan.note == "it took longer than 0.001 s"
@@ -272,7 +272,7 @@ def test_a_plan_keeps_to_the_one_before_it_where_as_much_is_freed(kept: str) -> 
     )
     before = MigrationPlanSpec(policy="nightly", mode=RunMode.PLAN, moves=moves)
     cluster.add(MIGRATION_PLANS, build_plan("before", before))
-    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), CycleObserver(), threading.Event())  # type: ignore[arg-type]
 
     Cycle(around, settings(RunMode.PLAN), with_args(PLANNER, goal=goal_named("Consolidate"))).run()
 

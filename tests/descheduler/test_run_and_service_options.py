@@ -26,7 +26,7 @@ from berth_descheduler.cli import run as run_command
 from berth_descheduler.cli.main import berth, run
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
 from berth_descheduler.options.policy import cycle_settings, run_planner_settings, settings_to_serve
-from berth_descheduler.outcome import Outcome, PlanOutcome, SilentObserver, Verdict
+from berth_descheduler.outcome import CycleObserver, Outcome, PlanOutcome, Verdict
 from berth_descheduler.server import DeschedulerService, read_service_settings, serve
 from berth_descheduler.settings import (
     Approval,
@@ -552,7 +552,7 @@ def test_metrics_show_how_fragmented_the_cluster_was() -> None:
 
 
 def test_an_observer_may_ignore_everything() -> None:
-    observer = SilentObserver()
+    observer = CycleObserver()
     observer.plan_begun("plan", 1, "uid")
     observer.cycle_ended(Outcome(Verdict.LEASE_HELD))
     assert vars(observer) == {}

@@ -20,7 +20,7 @@ from berth_core.policies import DeschedulerPolicySpec
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.moves import observation
 from berth_descheduler.migration.moves.surge_eligibility import find_unsurgeable
-from berth_descheduler.outcome import Outcome, SilentObserver
+from berth_descheduler.outcome import CycleObserver, Outcome
 from berth_descheduler.settings import CycleSettings
 from berth_kube import SurgeEligibility, why_not_surge
 from berth_kube.errors import UnreachableError
@@ -161,7 +161,7 @@ def is_ready(pod: Raw) -> bool:
 
 
 def run(world: Surging, settings: CycleSettings = SURGE, client: Any = None, clock: Any = None) -> Outcome:
-    context = CycleContext(client or world.cluster, clock or BriskClock(), SilentObserver(), threading.Event())
+    context = CycleContext(client or world.cluster, clock or BriskClock(), CycleObserver(), threading.Event())
     return Cycle(context, settings, PLANNER).run()
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from berth_core import MoveState, MoveStatus, count
-from berth_descheduler.outcome import Phase, SilentObserver
+from berth_descheduler.outcome import CycleObserver, Phase
 from berth_descheduler.planner import Plan
 from berth_descheduler.report.prices import NO_PRICES, Prices
 from berth_descheduler.report.summary import judge_plan, summarise_plan
@@ -36,7 +36,7 @@ _SHOWN: Final = (
 _YES: Final = frozenset({"y", "yes"})
 
 
-class RunProgress(SilentObserver):
+class RunProgress(CycleObserver):
     """Shows a run; without a terminal, prints a line whenever a move is over."""
 
     def __init__(

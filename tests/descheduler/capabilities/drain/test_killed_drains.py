@@ -13,7 +13,7 @@ import pytest
 from berth_core.migration_plans import MoveMethod
 from berth_descheduler.capabilities.drain.plugin import NodeDrain
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.outcome import Outcome, SilentObserver
+from berth_descheduler.outcome import CycleObserver, Outcome
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.plugins import on_demand_settings
 from berth_kube.resources import (
@@ -37,7 +37,7 @@ def test_a_killed_drain_goes_on_with_siblings_one_at_a_time(method: MoveMethod) 
     settings = plugin.carried_out(replace(SETTINGS, moves=method))
 
     def drain(client: Any, clock: Any) -> Outcome:
-        context = CycleContext(client, clock, SilentObserver(), threading.Event())
+        context = CycleContext(client, clock, CycleObserver(), threading.Event())
         return Cycle(context, settings, planner).run()
 
     calls_to_live = 0

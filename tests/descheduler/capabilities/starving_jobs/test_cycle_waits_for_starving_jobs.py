@@ -15,7 +15,7 @@ from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.manifests.room_reservations import job_reservation_name
-from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
+from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins import default_plugins, settings_with
 from berth_descheduler.settings import Approval, CycleSettings
@@ -56,7 +56,7 @@ def asking(**args: Any) -> PlannerSettings:  # noqa: ANN401 - the plugin's argum
 
 
 def cycle(cluster: RoomCluster, settings: CycleSettings = OWN, planner: PlannerSettings | None = None) -> Cycle:
-    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), CycleObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner or asking())
 
 
