@@ -42,6 +42,7 @@ class FragmentationBound:
 
 def _spread(amount: int, pieces: Sequence[tuple[int, int]]) -> int:
     """Return the least that an amount costs over pieces, each with its cost and size, the cheapest first."""
+    # Any part of a piece may be taken, so the cheapest first is the least (the continuous knapsack; Dantzig, 1957).
     total = 0
     for cost, size in pieces:
         part = max(0, min(size, amount))

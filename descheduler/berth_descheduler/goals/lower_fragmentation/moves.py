@@ -141,6 +141,7 @@ class PossibleMoves:
         if gains[row] <= 0:
             return None
         if chance is not None:
+            # A restricted candidate list, as in GRASP (Feo and Resende, 1995): the same climb ends elsewhere.
             row = chance.choice(np.flatnonzero(gains >= gains[row] - gains[row] // _ALMOST).tolist())
         return FragmentationMove(row, int(sources[row]), int(targets[row]), int(gains[row]))
 
@@ -167,6 +168,8 @@ class PossibleMoves:
             return False
         pods = self._pods[self.kinds[kind]][source]
         pod = pods[len(pods) - int(self._left[kind, source])]
+        # Gains are kept for amounts only: what affinities, spread constraints and ports forbid depends on the pods that
+        # are there by now, and is asked of the rules only where a move is about to be made.
         if self._state.refusal(pod, NodeIndex(target)) is not None:
             self._banned[kind, target] = True
             self._cost[kind, target] = self._measure.none

@@ -121,6 +121,8 @@ class _Run:
 
     def _escape(self) -> None:
         """Go on from the minimum by moves that raise the fragmentation, where those after them lower it by more."""
+        # Iterated local search (Lourenço, Martin and Stützle, 2003): a small kick, another climb, and back unless the
+        # new minimum is lower.
         tries, in_vain = 0, 0
         while tries < _ESCAPES and in_vain < _ESCAPES_IN_VAIN and self._moves.may_go_on and not self._is_late():
             if self._moves.gained == self._bound.most:

@@ -79,6 +79,8 @@ class RoomReports:
         needs = self._problem.cluster.requests[self._class_of(want)]
         nodes = np.flatnonzero(self._packing.allowed(want.kind) & self._packing.takes)
         free = np.array([self._state.free[node] for node in nodes], dtype=np.int64).reshape(len(nodes), len(needs))
+        # Less than nothing is free where allocatable has shrunk under its pods. The kubelet lowers it, for one, by each
+        # device that fails, and the pods stay (test/e2e_node/device_plugin_failures_test.go).
         fits = self._fits(want, nodes, np.maximum(free, 0), np.array(needs, dtype=np.int64))
         unused = []
         for name, column in self._problem.cluster.column.items():

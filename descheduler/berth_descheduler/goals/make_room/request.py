@@ -169,6 +169,8 @@ def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
 
     Leaves out pods with unreadable requests, with their gangs.
     """
+    # The scheduler has preempted pods for a nominated one and tries that node before all others (KEP-1923): it needs no
+    # room but what those pods leave.
     return tuple(pod for pod in _with_known_requests(pending) if not pod.status.nominated_node_name)
 
 

@@ -96,8 +96,8 @@ class _Unit:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A solution: moves aside, arrivals, and the places of each want."""
+class _Solution:
+    """Moves aside, arrivals, and the places of each want."""
 
     ejections: Ints  # (entries, 3): kind, node, count
     arrivals: Ints  # (entries, 3): kind, node, count
@@ -172,6 +172,8 @@ class _MakeRoomRun:
         return tuple(sorted(groups_as_units, key=lambda unit: (-unit.priority, self._size(unit), unit.wants[0].pods)))
 
     def _priority(self, wants: Sequence[Want]) -> int:
+        # Without a class, and without a class for all, admission gives a pod 0 (DefaultPriorityWhenNoDefaultClassExists
+        # in pkg/apis/scheduling/types.go).
         return max(self._problem.cluster.pods[want.pods[0]].pod.spec.priority or 0 for want in wants)
 
     def _size(self, unit: _Unit) -> int:
@@ -198,7 +200,7 @@ class _MakeRoomRun:
         meta = self._problem.cluster.pods[pods[0]].pod.metadata
         return meta.name if meta.namespace == SHAPE_NAMESPACE else f"{meta.namespace}/{meta.name}"
 
-    def _search(self) -> _Found:
+    def _search(self) -> _Solution:
         """Return what the search finds."""
         search = RoomSearch(self._packing, self._state, self._budget, self._deadline)
         for unit in self._units:
@@ -210,11 +212,13 @@ class _MakeRoomRun:
         search.withdraw()
         self._out_of_time |= search.out_of_time
         filled = search.filled
-        return self._found(filled.ejections, filled.arrivals, tuple(search.places_of(want) for want in self._wants))
+        return self._solution_of(
+            filled.ejections, filled.arrivals, tuple(search.places_of(want) for want in self._wants)
+        )
 
-    def _improve(self, found: _Found) -> tuple[_Found, ...]:
+    def _improve(self, solution: _Solution) -> tuple[_Solution, ...]:
         """Return better room for what is of one kind, if there is any."""
-        reached = self._known(found)
+        reached = self._reached_by(solution)
         is_proven = sum(reached.each) == reached.most and reached.least_moves == reached.moves
         if is_proven or len(self._wants) != 1 or self._packing.dependent[self._wants[0].kind]:
             return ()
@@ -228,8 +232,8 @@ class _MakeRoomRun:
         places = tuple(map(NodeIndex, improved.places))
         if self._is_whole(self._units[0]) and len(places) < (want.count or 0):
             return ()
-        better = _Found(improved.ejections, improved.arrivals, (places,))
-        is_better = (len(places), -better.moves) > (len(found.places[0]), -found.moves)
+        better = _Solution(improved.ejections, improved.arrivals, (places,))
+        is_better = (len(places), -better.moves) > (len(solution.places[0]), -solution.moves)
         return (better,) if is_better else ()
 
     def _moves_needed(self, quality: Quality) -> int | None:
@@ -277,10 +281,10 @@ class _MakeRoomRun:
         may_fit_more = quality.upper_bound < sum(self._most_ever(want) for want in self._wants)
         return self._budget is not None and (quality.prover is Prover.EXACT or may_fit_more)
 
-    def _found(self, ejections: Ints, arrivals: Ints, places: tuple[tuple[NodeIndex, ...], ...]) -> _Found:
-        """Return what was found, without the arrivals of the new pods."""
+    def _solution_of(self, ejections: Ints, arrivals: Ints, places: tuple[tuple[NodeIndex, ...], ...]) -> _Solution:
+        """Return the solution of a search, without the arrivals of the new pods."""
         is_wanted = np.isin(arrivals[:, 0], sorted(set(self._packing.wanted.values())))
-        return _Found(ejections, arrivals[~is_wanted], self._dealt_out(places))
+        return _Solution(ejections, arrivals[~is_wanted], self._dealt_out(places))
 
     def _dealt_out(self, places: tuple[tuple[NodeIndex, ...], ...]) -> tuple[tuple[NodeIndex, ...], ...]:
         """Return each want's own places where wants of a kind share them: in order, as many as each wants."""
@@ -293,9 +297,9 @@ class _MakeRoomRun:
             del places_left[:number]
         return tuple(dealt)
 
-    def _solve_exactly(self, found: _Found) -> ExactRoom | None:
+    def _solve_exactly(self, solution: _Solution) -> ExactRoom | None:
         """Return what the integer program proves and finds, None if the solver is not asked."""
-        reached = self._known(found)
+        reached = self._reached_by(solution)
         is_proven = sum(reached.each) == reached.most and reached.least_moves == reached.moves
         if not self._problem.settings.search.exact or is_proven:
             return None
@@ -308,38 +312,38 @@ class _MakeRoomRun:
         )
         return solve_room(self._packing, self._may_leave, question, reached)
 
-    def _known(self, found: _Found) -> Reached:
-        pods_per_want = tuple(len(places) for places in found.places)
+    def _reached_by(self, solution: _Solution) -> Reached:
+        pods_per_want = tuple(len(places) for places in solution.places)
         upper_bound = sum(self._most_of(want) for want in self._wants)
         if self._request.all_or_none and upper_bound < sum(want.count or 0 for want in self._wants):
             upper_bound = 0
         return Reached(
             pods_per_want,
-            found.moves,
-            min(found.moves, self._least_moves(pods_per_want)),
+            solution.moves,
+            min(solution.moves, self._least_moves(pods_per_want)),
             max(upper_bound, sum(pods_per_want)),
         )
 
-    def _apply_best(self, found: Sequence[_Found], exact: ExactRoom | None) -> _Found:
+    def _apply_best(self, solutions: Sequence[_Solution], exact: ExactRoom | None) -> _Solution:
         """Make the moves of the best feasible solution, and return it; the last that was found is the best."""
         tied = any(self._packing.dependent[want.kind] for want in self._wants)
         if exact is not None and exact.solution is not None and not tied:
             self._out_of_time |= exact.out_of_time
-            solution = exact.solution
+            exact_solution = exact.solution
             places = tuple(
-                tuple(NodeIndex(node) for node, count in cells for _ in range(count)) for cells in solution.aimed
+                tuple(NodeIndex(node) for node, count in cells for _ in range(count)) for cells in exact_solution.aimed
             )
-            if solution.departures is not None and solution.arrivals is not None:
-                better = _Found(solution.departures, solution.arrivals, places)
-                if self._keeps_what_was_found(better, found[-1]) and self._apply(better):
+            if exact_solution.departures is not None and exact_solution.arrivals is not None:
+                better = _Solution(exact_solution.departures, exact_solution.arrivals, places)
+                if self._keeps_what_was_found(better, solutions[-1]) and self._apply(better):
                     return better
-        for solution_found in reversed(found):
-            if self._apply(solution_found):
-                return solution_found
+        for solution in reversed(solutions):
+            if self._apply(solution):
+                return solution
         no_cells = np.empty((0, 3), dtype=np.int64)
-        return _Found(no_cells, no_cells, tuple(() for _ in self._wants))
+        return _Solution(no_cells, no_cells, tuple(() for _ in self._wants))
 
-    def _move_tied_pods(self, room: _Found) -> _Found:
+    def _move_tied_pods(self, room: _Solution) -> _Solution:
         """Return the room, and more if pods that depend on others can be moved aside for it."""
         upper_bound = sum(map(self._most_of, self._wants))
         if sum(map(len, room.places)) >= upper_bound:
@@ -383,29 +387,29 @@ class _MakeRoomRun:
         ejections = np.concatenate([room.ejections, ejections_of(self._packing, added_steps)])
         return replace(room, ejections=ejections, places=tuple(map(tuple, places)))
 
-    def _keeps_what_was_found(self, better: _Found, found: _Found) -> bool:
+    def _keeps_what_was_found(self, better: _Solution, solution: _Solution) -> bool:
         """Return whether in a solution no want has less room, and each gang has room as a whole or not at all."""
         counts = {want: len(places) for want, places in zip(self._wants, better.places, strict=True)}
-        if any(counts[want] < len(places) for want, places in zip(self._wants, found.places, strict=True)):
+        if any(counts[want] < len(places) for want, places in zip(self._wants, solution.places, strict=True)):
             return False
         whole_units = [unit for unit in self._units if self._is_whole(unit)]
         full_units = (all(counts[want] == want.count for want in unit.wants) for unit in whole_units)
         empty_units = (not any(counts[want] for want in unit.wants) for unit in whole_units)
         return all(is_full or is_empty for is_full, is_empty in zip(full_units, empty_units, strict=True))
 
-    def _apply(self, found: _Found) -> bool:
+    def _apply(self, solution: _Solution) -> bool:
         leaving: defaultdict[NodeIndex, list[PodIndex]] = defaultdict(list)
-        for kind, node, count in found.ejections.tolist():
+        for kind, node, count in solution.ejections.tolist():
             pods_of_kind = [pod for pod in self._problem.cluster.pods_on[node] if self._packing.pod_kind[pod] == kind]
             leaving[NodeIndex(node)] += self._disruption.cheapest_first(pods_of_kind)[:count]
-        transition = Transition({node: tuple(pods) for node, pods in leaving.items()}, frozenset(), found.arrivals)
-        spare = _DETOURS if self._budget is None else min(_DETOURS, self._budget - found.moves)
+        transition = Transition({node: tuple(pods) for node, pods in leaving.items()}, frozenset(), solution.arrivals)
+        spare = _DETOURS if self._budget is None else min(_DETOURS, self._budget - solution.moves)
         return apply_transition(
             self._packing, self._state, transition, detours=max(0, spare), open_nodes=self._packing.takes
         )
 
-    def _quality(self, chosen: _Found, exact: ExactRoom | None) -> Quality:
-        reached_now = self._known(chosen)
+    def _quality(self, chosen: _Solution, exact: ExactRoom | None) -> Quality:
+        reached_now = self._reached_by(chosen)
         moves = len(self._state.steps)
         reached = sum(reached_now.each)
         upper_bound, least, prover = reached_now.most, reached_now.least_moves, Prover.BOUND

@@ -114,6 +114,7 @@ class TiedPods:
         order = nodes[np.argsort((lacking / total).sum(axis=0), kind="stable")][:_MAX_NODES]
         best: _Trial | None = None
         for node in map(NodeIndex, order.tolist()):
+            # Nodes that lack nothing come first, so none that follows can do with less than one move.
             if is_over(self.deadline) or (best is not None and len(best.steps) <= 1):
                 break
             trial = self._try(want.pods[0], node)
@@ -169,8 +170,9 @@ class TiedPods:
         fits = self.packing.allowed(kind) & self.packing.takes & (room >= need[:, None])[need > 0].all(axis=0)
         fits[source] = False
         nodes = np.flatnonzero(fits)
-        left = room[:, nodes].sum(axis=0)
-        order = nodes[np.lexsort((left, self.packing.rank[nodes]))][:_MAX_TARGETS]
+        # Best fit, which leaves large holes whole (Johnson, Demers, Ullman, Garey and Graham, 1974).
+        total_room = room[:, nodes].sum(axis=0)
+        order = nodes[np.lexsort((total_room, self.packing.rank[nodes]))][:_MAX_TARGETS]
         return next((node for node in map(NodeIndex, order.tolist()) if self.state.refusal(pod, node) is None), None)
 
     def _is_tied(self, pod: PodIndex) -> bool:
