@@ -50,6 +50,8 @@ def marks_of_node(raw_node: RawObject) -> tuple[str, ...]:
 
 def build_node_patch(raw_node: RawObject) -> dict[str, Any]:
     """Return the merge patch that takes Berth's marks off a node, on the condition of the version that was read."""
+    # A merge patch replaces a list as a whole (RFC 7386): without the version, which the API server compares, it would
+    # take off a taint that came in between.
     kept_taints = [taint for taint in _taints(raw_node) if not _is_own(taint["key"])]
     metadata = {
         "resourceVersion": raw_node["metadata"]["resourceVersion"],
@@ -78,6 +80,7 @@ def is_nominated(raw_pod: RawObject) -> bool:
 
 def build_pod_patch(raw_pod: RawObject) -> dict[str, Any]:
     """Return the merge patch that takes Berth's marks off a pod, except its place in a ReplicaSet."""
+    # Of a pod's spec this may be written at any time: gates can be taken off, though none be added (KEP-3521).
     kept_gates = [gate for gate in _gates(raw_pod) if gate["name"] not in _GATES]
     metadata = {
         "resourceVersion": raw_pod["metadata"]["resourceVersion"],

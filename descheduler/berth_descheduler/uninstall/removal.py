@@ -226,6 +226,8 @@ class Removal:
     def _is_of_release(self, raw: RawObject) -> bool:
         metadata, settings = raw["metadata"], self._settings
         annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+        # Both annotations are what helm itself goes by (checkOwnership in pkg/action/validate.go): releases of one name
+        # may be in several namespaces.
         if _NAME_OF_RELEASE in annotations:
             release = (annotations[_NAME_OF_RELEASE], annotations.get(_NAMESPACE_OF_RELEASE))
             return release == (settings.release, settings.namespace)
@@ -274,6 +276,7 @@ class Removal:
     def carry_out(self) -> None:
         """Remove everything, step by step; raises `KubeError` where the cluster does not let it go."""
         self._end_what_is_live()
+        # In the foreground a Deployment stays until its pods are gone, so that a repeated run still finds it.
         self._delete_all(DEPLOYMENTS, self._of_release(DEPLOYMENTS), propagation=True)
         self._wait("the programs' pods have ended", lambda: not self._pods_of_programs(), _CLUSTER_SECONDS)
         for resource in _KINDS_OF_WEBHOOKS:
@@ -348,6 +351,7 @@ class Removal:
         for raw_pod in self._list(PODS):
             if not marks_of_pod(raw_pod):
                 continue
+            # The node is in the status, which the API server leaves as it is in a patch of the pod itself.
             if is_nominated(raw_pod):
                 self._patch(PODS, raw_pod, lambda _: {"status": {"nominatedNodeName": None}}, subresource="status")
             if is_released(raw_pod):
@@ -384,6 +388,8 @@ class Removal:
                 self._client.merge_patch(resource, name, build(current), namespace=namespace, subresource=subresource)
             except NotFoundError:
                 return
+            # A ValidatingAdmissionPolicy refuses as Invalid unless it names another reason (KEP-3488), and each API
+            # server learns by its own watch that the policy is gone.
             except (ConflictError, ForbiddenError, InvalidObjectError):
                 if self._clock.monotonic() >= deadline:
                     raise
