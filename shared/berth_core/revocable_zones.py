@@ -166,6 +166,8 @@ def is_lent_fence(pod: Pod) -> bool:
 
 def says_preemptable(metadata: ObjectMeta) -> bool:
     """Return whether a pod or its group says that it may be preempted, by annotation or by label."""
+    # Either is enough, while Volcano asks the annotation first (`GetPodPreemptable` in pkg/scheduler/api/pod_info.go):
+    # the fence admits by the label alone, and what it admits has to leave again.
     return "true" in {metadata.annotations.get(PREEMPTABLE_ANNOTATION), metadata.labels.get(PREEMPTABLE_ANNOTATION)}
 
 

@@ -161,7 +161,7 @@ SENTENCES = {
     ),
     "a placeholder starts": Told(
         seen=observe(place(), placeholder(phase="Pending")),
-        want=(P.PENDING, R.AWAITING_NODE, "0 of 1 slot is held; 1 more has a node and did not start yet"),
+        want=(P.PENDING, R.AWAITING_NODE, "0 of 1 slot is held; 1 more has a node and has not started yet"),
     ),
     "some placeholders start, of others nobody has heard": Told(
         seen=observe(
@@ -171,7 +171,7 @@ SENTENCES = {
             placeholder(2, phase="Pending"),
             placeholder(3, node=""),
         ),
-        want=(P.PENDING, R.AWAITING_NODE, "1 of 4 slots are held; 2 more have a node and did not start yet"),
+        want=(P.PENDING, R.AWAITING_NODE, "1 of 4 slots are held; 2 more have a node and have not started yet"),
     ),
     "a placeholder is being deleted before it was scheduled": Told(
         seen=observe(place(), placeholder(node="", deleted=NOON_TEXT)),
@@ -185,7 +185,7 @@ SENTENCES = {
             placeholder(2, node="node-z"),
             missing_nodes=frozenset({"node-z"}),
         ),
-        want=(P.PENDING, R.AWAITING_NODE, "1 of 3 slots are held; 1 more has a node and did not start yet"),
+        want=(P.PENDING, R.AWAITING_NODE, "1 of 3 slots are held; 1 more has a node and has not started yet"),
     ),
     "places were lost with their nodes": Told(
         seen=observe(

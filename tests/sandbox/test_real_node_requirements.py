@@ -83,7 +83,7 @@ def with_refusing_kernel(machine: Machine) -> Machine:
 
 
 MISSING_PROGRAMS = (
-    "missing are runc, ip, the CNI plugins bridge, host-local, loopback in .*cni; on Debian and Ubuntu "
+    "not found: runc, ip, the CNI plugins bridge, host-local, loopback in .*cni; on Debian and Ubuntu "
     "`apt-get install --no-install-recommends runc iproute2 containernetworking-plugins` installs them"
 )
 LACKING: Mapping[str, tuple[Callable[[Machine], Machine], str]] = {

@@ -190,7 +190,8 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     bound_views = [view for view in waiting_views if view.placeholder is not None and view.placeholder.spec.node_name]
     starting = sum(not view.slot.message for view in bound_views)
     if starting:
-        text = f"{slots_text}; {starting} more {'has' if starting == 1 else 'have'} a node and did not start yet"
+        have = "has" if starting == 1 else "have"
+        text = f"{slots_text}; {starting} more {have} a node and {have} not started yet"
         return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_NODE, text)
     ending = sum(view.placeholder is not None and view.placeholder.is_terminating for view in waiting_views)
     if bound_views or ending == len(waiting_views):

@@ -138,7 +138,7 @@ def _refusal_of_programs(machine: Machine) -> str:
     if not parts:
         return ""
     install = f"apt-get install --no-install-recommends {' '.join(packages)}"
-    return f"missing are {', '.join(parts)}; on Debian and Ubuntu `{install}` installs them"
+    return f"not found: {', '.join(parts)}; on Debian and Ubuntu `{install}` installs them"
 
 
 def _refusal_of_cgroups(machine: Machine) -> str:

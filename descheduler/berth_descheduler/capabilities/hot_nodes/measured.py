@@ -97,7 +97,7 @@ class MeasuredCluster:
             yield "metrics.k8s.io is not served, does not answer or may not be listed, so no node is looked at"
             return
         if not self.nodes:
-            yield f"no node is looked at, for metrics.k8s.io has {self._why_none}"
+            yield f"no node is looked at, because metrics.k8s.io has {self._why_none}"
             return
         if self._unmeasured:
             yield f"no metrics of {_named('node', self._unmeasured)}, which {_are(self._unmeasured)} not looked at"
@@ -142,7 +142,7 @@ class MeasuredCluster:
             allocatable = {name: exact_amount(name, node.status.allocatable.get(name)) for name in self.resources}
             capacity = self._capacity_of(node)
         except InputError as error:
-            return Unusable(f"of no help, for the node's allocatable amount is unreadable: {error}")
+            return Unusable(f"of no help, because the node's allocatable amount is unreadable: {error}")
         # Against the capacity, not what is allocatable: system daemons use what is reserved for them.
         too_much = _more_than(reading.use, capacity)
         return Unusable(too_much) if too_much else NodeUse(reading.use, allocatable, reading.at)
@@ -186,7 +186,7 @@ class MeasuredCluster:
 def _more_than(use: Use, capacity: Use) -> str:
     """Return which resource has a higher use than a node can have, "" for none."""
     excess = next((name for name, amount in use.items() if amount > _BELIEVED * capacity[name]), "")
-    return f"odd: more {excess} than {_BELIEVED} times what the node has" if excess else ""
+    return f"implausible: more {excess} than {_BELIEVED} times what the node has" if excess else ""
 
 
 def _in_units(requests: ResourceAmounts, resources: Sequence[str]) -> Use:

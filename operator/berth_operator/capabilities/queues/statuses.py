@@ -98,7 +98,7 @@ def _accepted(queue: GatedQueue, outcome: QueuePass) -> Condition:
     if queue.spec.suspend:
         return build_condition("Unknown", QueueReason.SUSPENDED, "spec.suspend switches the queue off")
     all_guarantees = _amounts(guaranteed(outcome.queues))
-    text = f"guaranteed are {all_guarantees} in all; the nodes that count are {len(outcome.view.nodes)}"
+    text = f"all guarantees together are {all_guarantees}, counted on {count(len(outcome.view.nodes), 'node')}"
     return build_condition("True", QueueReason.FITS, text)
 
 

@@ -42,7 +42,7 @@ def test_on_a_cluster_that_is_there_the_demo_only_plans(cluster: FakeCluster, ca
 @pytest.mark.parametrize("option", [("--keep",), ("--nodes", "9"), ("--seed", "7"), ("--scene", "lent")], ids="".join)
 def test_what_is_about_a_cluster_of_its_own_is_refused_there(option: tuple[str, ...], capsys: Captured) -> None:
     assert run(["demo", "--kubeconfig", "prod.yaml", *option]) == 2
-    assert f"{option[0]} is for a cluster of the demo's own" in capsys.readouterr().err
+    assert f"{option[0]} is only for the demo's own cluster" in capsys.readouterr().err
 
 
 class Kept:

@@ -109,7 +109,7 @@ def test_plans_heed_what_an_aggregated_api_serves(sandbox: Sandbox, tmp_path: Pa
         with serving(metrics, tmp_path) as (port, authority), registered(client, port, authority):
             eventually("the aggregator reaches the server", lambda: availability(client) == "True")
             (_,), notes = plans.moves_and_notes()
-            assert notes == ["HotNodes: no node is looked at, for metrics.k8s.io has no metrics of any"]
+            assert notes == ["HotNodes: no node is looked at, because metrics.k8s.io has no metrics of any"]
 
             for hot, cool in ((first, second), (second, first)):
                 # The sandbox's nodes have 16 cores.

@@ -222,7 +222,7 @@ def test_without_the_api_a_plan_is_as_without_the_plugin(how: PlannerSettings) -
 def test_an_api_that_has_no_metrics_is_noted() -> None:
     nothing = measured(ten("low", "full"), (placed("small-0", "low"), BASE), ())
 
-    assert notes_of(nothing) == ("HotNodes: no node is looked at, for metrics.k8s.io has no metrics of any",)
+    assert notes_of(nothing) == ("HotNodes: no node is looked at, because metrics.k8s.io has no metrics of any",)
 
 
 def test_nodes_without_a_reading_that_counts_are_named() -> None:
@@ -244,12 +244,15 @@ def test_nodes_without_a_reading_that_counts_are_named() -> None:
         ),
     )
     assert noted(low, node_reading("full", "21")) == (
-        "HotNodes: the metrics of node full are odd: more cpu than 2 times what the node has: it is not looked at",
+        (
+            "HotNodes: the metrics of node full are implausible: more cpu than 2 times what the node has: it is not "
+            "looked at"
+        ),
     )
     assert noted(node_reading("full", "nonsense")) == (
         (
-            "HotNodes: no node is looked at, for metrics.k8s.io has none that count: those of full, for example, are "
-            "unreadable: usage.cpu is 'nonsense'; expected a quantity such as 250m or 512Mi"
+            "HotNodes: no node is looked at, because metrics.k8s.io has none that count: those of full, for example, "
+            "are unreadable: usage.cpu is 'nonsense'; expected a quantity such as 250m or 512Mi"
         ),
     )
 
@@ -266,7 +269,7 @@ def test_readings_of_unknown_shape_are_passed_over() -> None:
     odd: tuple[Mapping[str, Any], ...] = ({}, {"metadata": None}, {"metadata": {"name": 7}}, {"metadata": []})
     cluster = measured(ten("low", "full"), (placed("small-0", "low"), BASE), odd, odd)
 
-    assert notes_of(cluster) == ("HotNodes: no node is looked at, for metrics.k8s.io has no metrics of any",)
+    assert notes_of(cluster) == ("HotNodes: no node is looked at, because metrics.k8s.io has no metrics of any",)
 
 
 def test_pods_whose_metrics_do_not_count_are_named() -> None:
@@ -277,8 +280,8 @@ def test_pods_whose_metrics_do_not_count_are_named() -> None:
     )
     assert notes_of(small_on_low(full, pod_reading("small-0", "30"))) == (
         (
-            "HotNodes: the metrics of pod default/small-0 (odd: more cpu than 2 times what the node has) do not count: "
-            "requests count there"
+            "HotNodes: the metrics of pod default/small-0 (implausible: more cpu than 2 times what the node has) do "
+            "not count: requests count there"
         ),
     )
 

@@ -105,7 +105,7 @@ def demo_command(
     report: ReportFile | None = options["report"]
     if options["kubeconfig"] is not None or options["context"] is not None:
         _refuse_options(
-            click_context, ("scene", "nodes", "real-nodes", "seed", "keep"), "is for a cluster of the demo's own"
+            click_context, ("scene", "nodes", "real-nodes", "seed", "keep"), "is only for the demo's own cluster"
         )
         return _plan_on(options["kubeconfig"], options["context"], output, report)
     require(Extra.DEMO, "`berth demo`")

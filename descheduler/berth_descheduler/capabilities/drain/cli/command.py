@@ -169,7 +169,7 @@ def choose_nodes(nodes: Iterable[Node], wanted: _Wanted) -> tuple[str, ...]:
     # No node would be left for the pods; `kubectl drain` would evict them all and leave them pending.
     if len(chosen_names) == len(node_by_name):
         field_name = "NODE" if wanted.names else "--pool" if wanted.selector is None else "--selector"
-        raise InputError(field_name, " ".join(sorted(chosen_names)), "at least one node less: these are all there are")
+        raise InputError(field_name, " ".join(sorted(chosen_names)), "at least one node fewer: these are all there are")
     return tuple(sorted(chosen_names))
 
 
