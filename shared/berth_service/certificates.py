@@ -59,6 +59,7 @@ def make_authority(name: str, *, now: datetime, life: timedelta) -> KeyPair:
     key, subject = make_key(), _subject(name)
     builder = (
         _start_certificate(key, subject, subject, now=now, life=life)
+        # It goes into caBundle, so whoever got hold of the key could sign servers, but no further authorities.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(authority=True), critical=True)
     )
@@ -109,6 +110,7 @@ def _start_certificate(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
+        # API servers on nodes whose clock is behind would refuse a certificate of this moment.
         .not_valid_before(now - BACKDATE)
         .not_valid_after(now + life)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -137,6 +139,7 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
 
 def _general_name(host: str) -> x509.GeneralName:
     try:
+        # Go verifies an address against IP entries alone, and ignores the common name (since 1.15).
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)

@@ -135,6 +135,8 @@ class _Listener(ThreadingTCPServer):
         """Count a client; return whether there was room, or dropping the first client made room."""
         with self._left:
             if len(self._clients) >= _MOST_CLIENTS:
+                # Not the newest: slow clients would then keep the kubelet's probes out, and it would restart the
+                # container.
                 oldest = next(iter(self._clients))
                 self._clients.move_to_end(oldest)  # its thread may not end at once: the next client to drop is another
                 with suppress(OSError):
@@ -153,6 +155,7 @@ class _Listener(ThreadingTCPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver has it
         """Print what went wrong, unless a client went away."""
+        # A probe that times out closes its connection in the middle of an answer.
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -185,6 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
+        # The kubelet opens a connection for every probe; one that stayed open would keep a thread.
         self.send_header("Connection", "close")
         if answer is _ONLY_READS:
             self.send_header("Allow", "GET,HEAD")

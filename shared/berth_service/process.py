@@ -51,6 +51,8 @@ def _is_ipv6(text: str) -> bool:
 
 def unique_identity() -> str:
     """Return a name that no other process uses."""
+    # A pod's host name is its own, but a container that restarts keeps it and is process 1 again: without the token its
+    # Lease would look held.
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
@@ -115,12 +117,14 @@ def configure_logs(level: str, *, as_json: bool) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
     )
+    # Standard output is for what a command prints, which may be piped into jq.
     handler = logging.StreamHandler(sys.stderr)
     renderer = _as_json() if as_json else _as_text()
     handler.setFormatter(ProcessorFormatter(foreign_pre_chain=shared, processors=renderer))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # kopf logs each event of an object, and urllib3 each connection, at levels that people ask for to see ours.
     for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
@@ -156,6 +160,8 @@ def stop_on_signals() -> Iterator[threading.Event]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        # A pod gets SIGTERM first and SIGKILL after its grace period; people who press Ctrl-C twice do not want to wait
+        # that long.
         stop.set()
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -123,6 +123,7 @@ def read_review(raw: bytes) -> AdmissionReview:
         review = _DECODER.decode(raw)
     except msgspec.DecodeError as error:
         raise InputError("body", str(error), "an AdmissionReview") from error
+    # The registration asks for v1 alone (`admissionReviewVersions`), so no API server sends another.
     if review.kind != "AdmissionReview" or review.api_version != "admission.k8s.io/v1":
         raise InputError("kind", f"{review.api_version} {review.kind}", "admission.k8s.io/v1 AdmissionReview")
     return review
@@ -232,6 +233,7 @@ class Admission:
                 reservation = self._slots.find(pod, is_over=is_over)
                 if reservation is None:
                     unsure = () if is_last else tuple(self._slots.unsure(pod, is_over=is_over))
+                    # A pod that is created by dry run is never stored, so nothing will ever be found of it.
                     if not (request.dry_run or unsure):
                         self._on_not_gated(pod)
                     return _allow_without_slot(request.uid, pod, is_out_of_time=is_over(), unsure=unsure)
@@ -295,9 +297,11 @@ def _may_be(promised: Pod, created: Pod) -> bool:
 def read_pod(request: AdmissionRequest) -> Pod | None:
     """Return the pod of a request with its namespace, None if the object is not readable as a pod."""
     try:
+        # What cannot be read here may still be a valid pod of a newer Kubernetes, so it is let through without a slot.
         pod = _POD_DECODER.decode(request.object)
     except msgspec.DecodeError:
         return None
+    # The object under review may have no namespace yet; the request always has it.
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=request.namespace))
 
 

@@ -131,6 +131,7 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
 
 def _whole_amounts(parts: Mapping[str, str]) -> dict[str, int]:
     """Return amounts by resource; raises `InputError`, also for a fraction of a device."""
+    # Extended resources are whole numbers in the API: half a GPU can be neither requested nor held.
     if fraction := why_not_whole(parts):
         raise InputError("limit", fraction, "a whole number of each device")
     return {resource: ResourceAmounts.from_quantities({resource: raw}).get(resource) for resource, raw in parts.items()}

@@ -118,6 +118,8 @@ class FairSharing:
             if record is not None:
                 self._failures[begun.namespace] = _Failures(record.in_a_row - 1, record.last_end, record.free_from)
             return
+        # The pause grows with what the failure cost: a hand-over that held a guard for a minute is paid for with a
+        # longer pause than one that failed at once.
         seconds = now - begun.since
         in_a_row = 1 if record is None else record.in_a_row
         if record is not None and begun.since >= record.last_end:
@@ -126,6 +128,7 @@ class FairSharing:
         free_from = max(now + pause, record.free_from if record is not None else 0.0)
         self._failures[begun.namespace] = _Failures(max(1, in_a_row), now, free_from)
         node_pause = min(seconds * _NODE_PAUSE_PER_GUARD, _LONGEST_NODE_PAUSE_SECONDS)
+        # Expired entries go here, as nothing else would ever remove those of nodes that are gone.
         self._nodes = {node_name: paused_until for node_name, paused_until in self._nodes.items() if paused_until > now}
         self._nodes[begun.node] = max(now + node_pause, self._nodes.get(begun.node, now))
 

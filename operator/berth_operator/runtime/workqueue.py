@@ -79,6 +79,7 @@ class WorkQueue:
         due_at = time.monotonic() + max(0.0, delay_seconds)
         namespace = self._namespace_of(key)
         with self._condition:
+            # Many events of one object become one reconcile, as in client-go: what it finds then includes them all.
             if self._due.get(key, float("inf")) <= due_at:
                 return
             self._due[key], self._namespaces[key] = due_at, namespace
@@ -87,6 +88,8 @@ class WorkQueue:
 
     def _push(self, key: Key) -> None:
         self._serial += 1
+        # A guard keeps everyone off its node, so taking it away late costs other tenants; and it is done in a single
+        # call.
         heap = self._guards if key.kind == KeyKind.NODE else self._later
         heapq.heappush(heap, (self._due[key], self._serial, key))
 
@@ -118,6 +121,7 @@ class WorkQueue:
             heads.append(-math.inf)  # what waits for its turn is due
         if not heads:
             return
+        # One taker is notified and not all: every event would otherwise wake all workers for a single key.
         if min(self._alarms) > max(min(heads), time.monotonic()) + _IN_TIME_SECONDS:
             self._condition.notify()
 
@@ -153,6 +157,7 @@ class WorkQueue:
 
     def _next_due(self, heap: Heap) -> float | None:
         """Return when a heap's first free key is due; drops stale entries."""
+        # A key that was moved to an earlier time is in the heap twice; the later entry is recognised by its time.
         while heap:
             due_at, _, key = heap[0]
             if self._is_free(due_at, key):

@@ -41,6 +41,7 @@ def zone_policies(client: KubeClient, of_people: Sequence[DeschedulerPolicy]) ->
     with suppress(NotFoundError):
         for zone in (RevocableZone.read(body) for body in client.list(REVOCABLE_ZONES).items):
             if not any(takes_over(policy, zone.metadata.name) for policy in of_people):
+                # The zone's own condition says what is wrong with it; others are emptied all the same.
                 with suppress(InputError):
                     yield OwnPolicy(zone_policy(zone), _reference(zone))
 
@@ -80,7 +81,9 @@ def zone_policy(zone: RevocableZone) -> DeschedulerPolicy:
             suspend=not _pods_must_leave_now(zone),
             mode=RunMode.AUTO,
             profiles=(profile,),
+            # No cool-down: a pod that was moved to the node an hour ago has to leave in time like all others.
             limits=Limits(max_moves=_MOST_MOVES, pod_cool_down="0s"),
+            # The node is not free but given back: its fence keeps pods off, and an autoscaler must not remove it.
             freed_nodes=FreedNodes(taint=FreedTaint.NONE),
         ),
     )

@@ -102,6 +102,7 @@ class LentNodes:
             awake = [(pod, evicts) for pod, evicts in leaving if not job.rests(pod, view.failed, or_evict=evicts)]
             if job.rests_after(view.of_others, [pod for pod, _ in awake]):
                 continue
+            # As many as the job's own budget allows now. PodDisruptionBudgets count in addition, at the eviction.
             for pod, evicts in awake[: job.spare()]:
                 yield _candidate(job, pod, or_evict=evicts)
 
@@ -127,5 +128,6 @@ def _candidate(job: JobOnLentNodes, pod: Pod, *, or_evict: bool) -> Candidate:
     node, nodes = pod.spec.node_name, None
     reason = f"the lent node {node} is closed"
     if or_evict and job.is_late(job.closed[node]):
+        # Past the hour a search for a place would only delay the owner of the node.
         reason, nodes = f"the lent node {node} is due to be empty; no other node is tried", frozenset[str]()
     return Candidate(pod.metadata.namespace, pod.metadata.name, reason, nodes=nodes, or_evict=or_evict)

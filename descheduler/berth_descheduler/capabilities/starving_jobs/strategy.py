@@ -89,11 +89,13 @@ class StarvingJobsStrategy:
             return Proposal((), kept_out, job_outcomes={"Waits": 0, "RoomMade": 0, **counts})
         able, refusals = _sort_out(snapshot, jobs, starving)
         move_proposal = self._moves(problem, state, able)
+        # A job is served as a whole or not at all: half a gang holds capacity and still does not run.
         served = {pod.uid for room in move_proposal.room for pod in room.pods[: room.fitted]}
         waiting = [job for job in able if not served.issuperset(pod.metadata.uid for pod in job.missing)]
         moved_nodes = {
             problem.cluster.node_name(node) for step in move_proposal.steps for node in (step.source, step.target)
         }
+        # A node that moves change is not kept in the same plan: the two would each count on the same free amounts.
         closed_nodes = moved_nodes.union(*(room.nodes for room in move_proposal.room))
         waits, unserved = self._choose_nodes(problem, waiting, closed_nodes)
         rooms = tuple(room for room in move_proposal.room if room.fitted)
@@ -186,6 +188,7 @@ def _refuse(job: PendingJob, refusal: Refusal) -> Refused:
 
 def _refuse_group(group: PodGroup) -> Refused:
     namespace, name = group.metadata.namespace, group.metadata.name
+    # From spec.minResources, all that Volcano says about a job whose pods it has not let its controllers make.
     requests = ", ".join(f"{amount} of {resource}" for resource, amount in sorted(group.spec.min_resources.items()))
     asks = f", where it would ask for {requests}" if requests else ""
     text = (
@@ -211,10 +214,15 @@ def _sort_out(
     able, refusals = [], []
     for job in starving:
         higher = next(
-            (higher_job for higher_job in jobs if higher_job.priority > job.priority and fits(higher_job)), None
+            # A node that is fenced for a job is closed to the other as well; it would be kept from the job that is
+            # served first.
+            (higher_job for higher_job in jobs if higher_job.priority > job.priority and fits(higher_job)),
+            None,
         )
         refusal = job.lacks_pods() or _why_gave_up(snapshot, job) or _why_unfit_for_one(job)
         if refusal is None and fits(job):
+            # kube-scheduler tries an unschedulable pod again after five minutes at the latest
+            # (`podMaxInUnschedulablePodsDuration`), so it may only not have looked yet.
             refusal = Refusal(RefusalReason.FITS_NOW, "its pods fit as the cluster is, so its scheduler can place them")
         if refusal is None and higher is not None:
             text = f"{higher.name} has a higher priority and can be placed now"

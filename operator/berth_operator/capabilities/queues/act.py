@@ -154,6 +154,8 @@ class Queues(Capability):
                 self._is_watching, self._is_clear = True, False
         elif not self._is_watching:
             self._cache.keep_nodes({})
+        # The last queue may be replaced in a moment, as by `kubectl replace --force`; and pods that have the gate would
+        # wait for ever if nothing watched them.
         elif now - self._seen_at >= _LINGER_SECONDS and not self.store.has_gated():
             self._stop_watching()
         if self._is_watching or not self._is_clear:
@@ -318,6 +320,8 @@ class Queues(Capability):
             except PermanentError as error:
                 first_error = first_error or error
         uid, now = decision.slots.queue.metadata.uid, self._clock.monotonic()
+        # A quota that refuses one slot refuses the next as well; each try would be a failed request and an entry in the
+        # audit log.
         refused_at, _ = self._refused.get(uid, (-_REFUSED_SECONDS, ""))
         if decision.creates and now - refused_at >= _REFUSED_SECONDS:
             try:
@@ -373,6 +377,7 @@ class Queues(Capability):
     def _clear_away(self, term: int) -> None:
         """Remove the webhook's registration and all gates, as there is no queue."""
         self._require(term)
+        # First the webhook, then the gates: the other way round a pod could be gated after the last look for gates.
         self._registration.put(frozenset())
         pods = self._client.list(PODS, field_selector=WITHOUT_NODE, type=Pod).items
         gated_pods = [pod for pod in (read_queue_pod(pod, self._own_namespace) for pod in pods) if pod.is_gated]
@@ -445,6 +450,8 @@ class Queues(Capability):
 
     def _write_status(self, queue: GatedQueue, status: GatedQueueStatus | None, term: int) -> None:
         """Write a status that has changed, and record events; numbers alone are written at most once a second."""
+        # Amounts change with every pod: unthrottled, a Job of a thousand pods would be as many writes to one object in
+        # etcd.
         if status is None or status == queue.status:
             return
         uid, now = queue.metadata.uid, self._clock.monotonic()

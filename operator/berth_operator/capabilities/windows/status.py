@@ -41,6 +41,7 @@ def start_of(reservation: Reservation) -> datetime:
     """Return the start of a Reservation's occurrence, by default its creation."""
     meta = reservation.metadata
     started = read_timestamp(meta.annotations.get(WINDOW_START_ANNOTATION)) or read_timestamp(meta.creation_timestamp)
+    # Not dated yet: the API server has not answered its creation, so it is the newest.
     return started or datetime.max.replace(tzinfo=UTC)
 
 
@@ -100,6 +101,7 @@ def _describe(reservation: Reservation, end: datetime | None) -> ActiveOccurrenc
         desired=reservation.spec.replicas,
         held=sum(slot.state in {SlotState.HELD, SlotState.HANDING_OVER} for slot in slots),
         taken=sum(slot.state is SlotState.TAKEN for slot in slots),
+        # Only if it is known of each: one pod without an expected end leaves the whole occurrence without a time.
         expected_at=max(expected_times) if waiting_slots and len(expected_times) == len(waiting_slots) else None,
     )
 
@@ -133,6 +135,8 @@ def _history(
             past_by_name[occurrence.reservation] = _past(occurrence, _outcome(reservation))
     for earlier in window.status.history:
         past_by_name.setdefault(earlier.reservation, earlier)
+    # Its Reservation was deleted since the last status was written, by its ttl or by people; what is left of it is in
+    # that status.
     for gone_occurrence in window.status.active:
         past_by_name.setdefault(
             gone_occurrence.reservation,
@@ -186,6 +190,7 @@ def _sufficient(reservations: Sequence[Reservation], movers: Movers, idle_slots:
         (_sufficient_for(reservation, movers, idle_slots.get(reservation.metadata.uid, 0)), reservation)
         for reservation in reservations
     ]
+    # A condition has one message; the first that lacks capacity is what people have to look at.
     condition, reservation = next((pair for pair in by_reservation if pair[0].status != "True"), by_reservation[0])
     if len(reservations) == 1:
         return condition
