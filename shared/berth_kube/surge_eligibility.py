@@ -251,7 +251,7 @@ def why_not_surge(raw_pod: RawObject, around: Around) -> str:
     try:
         return next(filter(None, (check(raw_pod, around) for check in checks)), "")
     except (InputError, msgspec.ValidationError, *_MISFITS) as error:
-        return f"whether it may is not certain: {error}"
+        return f"it cannot be determined whether it may: {error}"
 
 
 def _why_not_by_pod(raw_pod: RawObject, around: Around) -> str:

@@ -84,7 +84,7 @@ def test_a_pod_that_cannot_surge_stays_where_its_budget_keeps_it_and_is_evicted_
     assert kept["message"].endswith(f"and it cannot surge: {REASON}")
 
 
-IN_DOUBT: Final = "whether it may is not certain: "
+IN_DOUBT: Final = "it cannot be determined whether it may: "
 BESIDE_IT: Final = {
     "Service": "v1",
     "PodDisruptionBudget": "policy/v1",

@@ -139,7 +139,7 @@ def surge(raw: dict[str, Any], **changed: dict[str, Any]) -> str:
         claims=(parts["claim"],),
     )
     answer = why_not_surge(raw, around)
-    return "it cannot be told" if answer.startswith("it cannot be told") else answer
+    return "it cannot be determined" if answer.startswith("it cannot be determined") else answer
 
 
 READERS: Final[dict[str, tuple[Callable[[Any], object], dict[str, Any]]]] = {
@@ -163,7 +163,7 @@ READERS: Final[dict[str, tuple[Callable[[Any], object], dict[str, Any]]]] = {
 }
 
 
-FAILURES: Final = (("fails", False), "it cannot be told")
+FAILURES: Final = (("fails", False), "it cannot be determined")
 MAPS: Final = {"labels", "annotations", "matchLabels", "nodeSelector", "hard", "requests", "limits"}
 """Whose values the API server never writes as null."""
 

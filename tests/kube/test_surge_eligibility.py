@@ -180,20 +180,28 @@ CANNOT: Final[dict[str, tuple[Raw, Around, str]]] = {
     "a selector that cannot be read": (
         POD,
         replace(AROUND, selecting=(("PodDisruptionBudget", named("odd", selector={"matchExpressions": 1})),)),
-        "it cannot be told",
+        "it cannot be determined",
     ),
-    "a Deployment whose spec cannot be read": (POD, deployment(lambda raw: raw.update(spec=7)), "it cannot be told"),
+    "a Deployment whose spec cannot be read": (
+        POD,
+        deployment(lambda raw: raw.update(spec=7)),
+        "it cannot be determined",
+    ),
     "a Deployment whose number cannot be read": (
         POD,
         deployment(lambda raw: raw["spec"].update(replicas="one")),
-        "it cannot be told",
+        "it cannot be determined",
     ),
     "a Deployment whose status cannot be read": (
         POD,
         deployment(lambda raw: raw["status"].update(observedGeneration="first")),
-        "it cannot be told",
+        "it cannot be determined",
     ),
-    "a quota that cannot be read": (POD, replace(AROUND, quotas=({**named("odd"), "status": 7},)), "it cannot be told"),
+    "a quota that cannot be read": (
+        POD,
+        replace(AROUND, quotas=({**named("odd"), "status": 7},)),
+        "it cannot be determined",
+    ),
 }
 
 

@@ -17,7 +17,7 @@ def why_pod_cannot_surge(eligibility: SurgeEligibility, raw_pod: dict[str, Any])
         try:
             return why_not_surge(raw_pod, eligibility.look(raw_pod))
         except (PermanentError, InputError) as error:
-            return f"whether it may is not certain: {error}"
+            return f"it cannot be determined whether it may: {error}"
     return ""
 
 
