@@ -259,3 +259,19 @@ def test_no_key_is_worked_on_by_two_and_none_is_forgotten(adds: list[tuple[str, 
         for thread in threads:
             thread.join(timeout=30)
     assert clashes == []
+
+
+def test_times_that_were_replaced_are_not_kept_until_they_come() -> None:
+    queue = WorkQueue()
+    for number in range(1_000):
+        queue.add(key("a"))
+        assert queue.take() == key("a")
+        queue.add(key("a"), 3600.0 + number)
+        queue.add(key("b"), 1800.0)
+        queue.done(key("a"))
+    assert len(queue) == 2
+    assert len(queue._later) < 200
+    queue.add(key("b"))
+    assert queue.take() == key("b")
+    queue.add(key("a"))
+    assert queue.take() == key("a")

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 _IN_TIME_SECONDS: Final = 0.001
+_FEW_STALE: Final = 100
 
 
 class KeyKind(StrEnum):
@@ -92,6 +93,14 @@ class WorkQueue:
         # call.
         heap = self._guards if key.kind == KeyKind.NODE else self._later
         heapq.heappush(heap, (self._due[key], self._serial, key))
+        if len(heap) > _FEW_STALE + 2 * len(self._due):
+            self._drop_stale(heap)
+
+    def _drop_stale(self, heap: Heap) -> None:
+        """Drop the entries that a later time has replaced: their own may be hours away."""
+        live = {key: (due_at, serial, key) for due_at, serial, key in heap if self._due.get(key) == due_at}
+        heap[:] = live.values()
+        heapq.heapify(heap)
 
     def take(self) -> Key | None:
         """Wait for a due key and return it, None once the queue is stopped."""
