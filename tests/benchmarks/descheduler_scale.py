@@ -49,6 +49,9 @@ PODS_BY_NODE = 10
 
 FULL_SHARE = 0.75
 
+FILL_SECONDS = 3600.0
+"""For each step of filling: beside other work 22,000 pods take more than half an hour."""
+
 PLACEHOLDER_STARTS = (1.0, 2.0)
 """Seconds until a placeholder is Ready where pods take their time: its image, `pause`, is on every node."""
 
@@ -87,7 +90,9 @@ def fill(sandbox: Sandbox, client: KubeClient, seed: int) -> float:
             placed_until.append(time.monotonic())
         print(f"  {line}", flush=True)
 
-    filled = fill_cluster(client, seed=seed, requested_share=FULL_SHARE, progress=progress, timeout_seconds=900)
+    filled = fill_cluster(
+        client, seed=seed, requested_share=FULL_SHARE, progress=progress, timeout_seconds=FILL_SECONDS
+    )
     rate = filled.pods_before / (placed_until[-1] - started)
     put("pods", float(filled.pods))
     put("pods that the scheduler placed to fill the cluster", scheduled_pods(sandbox) - before)
