@@ -5,14 +5,12 @@ Imports what libraries are needed only once these cannot print into the program'
 
 import gc
 
-from berth_service.allocator import use_system_allocator
 from berth_service.quick_imports import quick_imports
 from berth_service.standard_output import keep_logs_apart
 
 
 def main() -> None:
     """Run the service and end the process with its exit code."""
-    use_system_allocator()
     keep_logs_apart()
     from berth_service.extras import Extra, require_or_end  # noqa: PLC0415 - see above
 
