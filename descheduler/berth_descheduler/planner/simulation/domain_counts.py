@@ -38,6 +38,11 @@ class DomainCounts:
         self._levels: Counter[int] = Counter({0: domains})
         self.possible_total = 0
 
+    @property
+    def has_all_nodes(self) -> bool:
+        """Return whether each node is in a domain."""
+        return None not in self._domain_of
+
     def domain(self, node: NodeIndex) -> Domain | None:
         """Return the domain in which a node's pods count, or None."""
         return self._domain_of[node]

@@ -81,11 +81,9 @@ class InterPodAffinity:
 
     def shuns_itself(self, class_index: ClassIndex) -> bool:
         """Return whether a node with a pod of a class takes no other of it, whichever node it is."""
-        nodes = range(len(self._cluster.nodes))
         counted = [counts for counts, weight in self._counted.get(class_index, ()) if weight.sure]
         return any(
-            any(own_counts is counts for own_counts in counted)
-            and all(counts.domain(NodeIndex(node)) is not None for node in nodes)
+            counts.has_all_nodes and any(own_counts is counts for own_counts in counted)
             for counts in self._anti_affinity.get(class_index, ())
         )
 

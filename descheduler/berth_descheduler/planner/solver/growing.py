@@ -8,7 +8,7 @@ is *shaken*: some of its nodes are kept after all and others emptied, which stay
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -23,6 +23,8 @@ from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 # --- tied pods -------------------------------------------------------------------------------------------------------
 # The placing of pods whose place depends on other pods: one by one, by the rules in `state`.
+
+_ASKED_FIRST: Final = 4
 
 _MOST_TRIED: Final = 256
 """So many nodes with room are asked about one pod; the fullest first."""
@@ -88,13 +90,23 @@ class DependentPods:
     def _find_target(self, pod: PodIndex) -> NodeIndex | None:
         kind = int(self._packing.pod_kind[pod])
         mask = self._open & self._packing.allowed(kind)
-        for column in np.flatnonzero(self._packing.need[kind]):
-            mask = mask & (self.room[column] >= self._packing.need[kind, column])
-        nodes = np.flatnonzero(mask)
+        for column in self._packing.asked[kind]:
+            mask &= self.room[column] >= self._packing.need[kind, column]
+        nodes = mask.nonzero()[0]
         free = self._packing.weight @ self.room[:, nodes]
-        order = np.lexsort((free, self._packing.rank[nodes]))[:_MOST_TRIED]
-        tried_nodes = (NodeIndex(int(node)) for node in nodes[order])
+        tried_nodes = map(NodeIndex, self._in_order(nodes, free))
         return next((node for node in tried_nodes if self._state.refusal(pod, node) is None), None)
+
+    def _in_order(self, nodes: Ints, free: Ints) -> Iterator[int]:
+        """Yield the nodes to ask, the fullest first; all are sorted only where the first few refuse the pod."""
+        if not self._packing.is_ranked and len(nodes):
+            left = free.copy()
+            for _ in range(min(_ASKED_FIRST, len(nodes))):
+                fullest = int(left.argmin())
+                yield int(nodes[fullest])
+                left[fullest] = np.iinfo(np.int64).max
+        order = np.lexsort((free, self._packing.rank[nodes]))[:_MOST_TRIED]
+        yield from nodes[order][0 if self._packing.is_ranked else _ASKED_FIRST :].tolist()
 
 
 # --- growing ---------------------------------------------------------------------------------------------------------
