@@ -16,16 +16,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planner"))
 
-from clusters import api_items
+from clusters import api_items, carried_out, without_pod
 from replay import replay_steps
 
 from benchmarks.constrained_instances import generate_constrained
@@ -37,7 +38,7 @@ from benchmarks.packings import packing
 from benchmarks.room_family import ROOM_SHAPES, room_family
 from berth_core.clock import NoDeadline
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.planner.problem import Problem, Proposal, find_sources
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver import build_packing_model
@@ -55,6 +56,7 @@ BUDGET_SHARE = 0.05
 FAMILY_CASES = 6
 FAMILY_NODES = 24
 SMALL_NODES = 10
+STEADY_CASES = 4
 PACKINGS = ((12, 4, 0), (12, 4, 1), (20, 6, 0), (20, 6, 1), (30, 10, 0), (30, 10, 1), (40, 10, 0))
 """Full nodes, nodes more than these, and seed."""
 
@@ -260,6 +262,48 @@ def small_rows(_largest: int) -> Iterator[Row]:
         title = f"{name}, {FAMILY_CASES} of {SMALL_NODES} nodes with optimal"
         beside = f"x {seconds / alone_seconds:.1f} of the program alone; {', '.join(sorted(verdicts))}"
         yield Row(title, "consolidate, no budget", ">= 99 %, <= x 3", freed, f"{seconds:.2f}", beside)
+
+
+def steady_rows(_largest: int) -> Iterator[Row]:
+    """Yield the rows of clusters that are planned again, with one pod fewer or after half of the moves."""
+    for name in FAMILIES:
+        same, moves, kept, freed, to_emptied, seconds, verdicts = 0, 0, 0, 0, 0, 0.0, set[str]()
+        for seed in range(STEADY_CASES):
+            snapshot = family(name, FAMILY_NODES, seed)
+            first = plan(snapshot, consolidating(None, exact=False))
+            owned = [pod for pod in snapshot.pods if pod.metadata.owner_references]
+            gone = Random(f"{name} {seed}").choice(owned)  # noqa: S311 - an instance is no secret
+            again = plan_on(without_pod(snapshot, gone.metadata.name), _like(first))
+            made = {(pod, target) for pod, _, target in _named(again)}
+            before = [(move.pod, move.target) for move in first.moves if move.pod != gone.metadata.name]
+            same, moves = same + len(made.intersection(before)), moves + len(before)
+            half = carried_out(snapshot, first.moves[: len(first.moves) // 2])
+            rest = plan_on(half, _like(first))
+            left = set(first.freed_nodes) & {pod.spec.node_name for pod in half.pods}
+            emptied = {source for _, source, _ in _named(rest)} - {target for _, _, target in _named(rest)}
+            kept, freed = kept + len(left & emptied), freed + len(left)
+            to_emptied += sum(target in first.freed_nodes for _, _, target in _named(rest))
+            seconds += again.seconds + rest.seconds
+            verdicts.add(judged(half, rest))
+        reached = f"{same} of {moves} = {same / moves:.0%}; {kept} of {freed} kept, {to_emptied} pods to such nodes"
+        title = f"{name}, {STEADY_CASES} of {FAMILY_NODES} nodes, again"
+        beside = ", ".join(sorted(verdicts))
+        yield Row(title, "one pod fewer; after half", ">= 85 %; all kept, 0", reached, f"{seconds:.2f}", beside)
+
+
+def _like(first: Plan) -> PlannerSettings:
+    """Return settings that keep to a plan before."""
+    settings = consolidating(None, exact=False)
+    return replace(settings, run=replace(settings.run, earlier=first.moves))
+
+
+def _named(found: Planned) -> list[tuple[str, str, str]]:
+    """Return pod, source and target of each step."""
+    cluster = found.problem.cluster
+    return [
+        (cluster.pods[step.pod].pod.metadata.name, cluster.node_name(step.source), cluster.node_name(step.target))
+        for step in found.proposal.steps
+    ]
 
 
 def packing_rows(_largest: int) -> Iterator[Row]:
@@ -479,6 +523,7 @@ ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "families": family_rows,
     "small": small_rows,
     "packings": packing_rows,
+    "steady": steady_rows,
     "pieces": pieces_rows,
     "openb": openb_rows,
     "cost": cost_rows,

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace as with_fields
 
+from berth_core import PlannedMove
 from berth_core.objects import (
     Affinity,
     LabelSelector,
@@ -208,3 +210,30 @@ def wrongly_moved(snapshot: Snapshot, made: Plan) -> list[str]:
         for one in moved
         if one.status.phase != "Running" or one.metadata.deletion_timestamp or not one.metadata.owner_references
     ]
+
+
+def without_pod(snapshot: Snapshot, name: str) -> Snapshot:
+    """The cluster once the controller of a pod was scaled down by it."""
+    (gone,) = (old_pod for old_pod in snapshot.pods if old_pod.metadata.name == name)
+    controller = "" if gone.controller is None else gone.controller.name
+    workloads = tuple(
+        with_fields(workload, spec=with_fields(workload.spec, replicas=workload.spec.replicas - 1))
+        if workload.metadata.name == controller
+        else workload
+        for workload in snapshot.workloads
+    )
+    return replace(snapshot, pods=tuple(left for left in snapshot.pods if left is not gone), workloads=workloads)
+
+
+def carried_out(snapshot: Snapshot, moves: Sequence[PlannedMove]) -> Snapshot:
+    """The cluster after moves: each pod is gone, and a new one is on its target."""
+    targets = {(move.namespace, move.pod): move.target for move in moves}
+    pods = []
+    for old_pod in snapshot.pods:
+        meta = old_pod.metadata
+        if (target := targets.get((meta.namespace, meta.name))) is not None:
+            metadata = with_fields(meta, name=f"{meta.name}-new", uid=f"{meta.uid}-new")
+            pods.append(with_fields(old_pod, metadata=metadata, spec=with_fields(old_pod.spec, node_name=target)))
+        else:
+            pods.append(old_pod)
+    return replace(snapshot, pods=tuple(pods))

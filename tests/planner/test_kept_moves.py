@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace as with_fields
 
 from benchmarks.families import family
 from berth_core import PlannedMove
@@ -12,7 +11,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.planner.quality import Prover
 from builders import node, owner, pod
-from planner.clusters import api_items, consolidating, moves_of
+from planner.clusters import api_items, carried_out, consolidating, moves_of, without_pod
 from planner.replay import replay_steps, replay_waves
 
 Key = tuple[str, str, str]
@@ -24,33 +23,6 @@ def like(settings: PlannerSettings, earlier: Sequence[PlannedMove]) -> PlannerSe
 
 def keys(moves: Sequence[PlannedMove]) -> list[Key]:
     return [(move.pod, move.source, move.target) for move in moves]
-
-
-def without_pod(snapshot: Snapshot, name: str) -> Snapshot:
-    """The cluster once the controller of a pod was scaled down by it."""
-    (gone,) = (old_pod for old_pod in snapshot.pods if old_pod.metadata.name == name)
-    controller = "" if gone.controller is None else gone.controller.name
-    workloads = tuple(
-        with_fields(workload, spec=with_fields(workload.spec, replicas=workload.spec.replicas - 1))
-        if workload.metadata.name == controller
-        else workload
-        for workload in snapshot.workloads
-    )
-    return replace(snapshot, pods=tuple(left for left in snapshot.pods if left is not gone), workloads=workloads)
-
-
-def carried_out(snapshot: Snapshot, moves: Sequence[PlannedMove]) -> Snapshot:
-    """The cluster after moves: each pod is gone, and a new one is on its target."""
-    targets = {(move.namespace, move.pod): move.target for move in moves}
-    pods = []
-    for old_pod in snapshot.pods:
-        meta = old_pod.metadata
-        if (target := targets.get((meta.namespace, meta.name))) is not None:
-            metadata = with_fields(meta, name=f"{meta.name}-new", uid=f"{meta.uid}-new")
-            pods.append(with_fields(old_pod, metadata=metadata, spec=with_fields(old_pod.spec, node_name=target)))
-        else:
-            pods.append(old_pod)
-    return replace(snapshot, pods=tuple(pods))
 
 
 def move(name: str, source: str, target: str) -> PlannedMove:
@@ -188,3 +160,20 @@ def test_no_circle_of_moves_is_made_again() -> None:
     plain, made = plan(third, consolidating()), plan(third, like(consolidating(), earlier))
     assert made.freed_nodes == plain.freed_nodes == ("n3",)
     assert len(made.moves) == len(plain.moves) == 1
+
+
+@pytest.mark.parametrize("seed", [2, pytest.param(1, marks=pytest.mark.deep)])
+def test_pods_that_step_aside_for_others_are_kept_to(seed: int) -> None:
+    """Some moves of these plans make room on nodes that keep their pods."""
+    snapshot = family("pools", 24, seed)
+    first = plan(snapshot, consolidating())
+    freed = set(first.freed_nodes)
+    assert any(move.source not in freed for move in first.moves)
+    rest = carried_out(snapshot, first.moves[: len(first.moves) // 2])
+
+    again = plan(rest, like(consolidating(), first.moves))
+
+    assert set(again.freed_nodes) <= freed
+    assert freed.isdisjoint(move.target for move in again.moves)
+    assert_feasible(rest, again)
+    assert keys(plan(snapshot, like(consolidating(), first.moves)).moves) == keys(first.moves)

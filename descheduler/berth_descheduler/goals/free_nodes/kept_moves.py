@@ -165,8 +165,18 @@ class _Keeping:
             self.state.move(step.pod, step.target)
 
     def _left_in_vain(self, steps: Sequence[Step]) -> set[NodeIndex]:
-        """Return the nodes that pods leave although they are not emptied, or others come to them."""
-        return {step.source for step in steps} - self._emptied()
+        """Return the nodes that pods leave although they are not emptied, nor make room for pods of those that are.
+
+        Where a pod moves twice, moves can stand in a circle: then nothing but emptying a node is a reason to leave it.
+        """
+        useful = self._emptied()
+        reached = list(useful) if len({step.pod for step in self.state.steps}) == len(self.state.steps) else []
+        while reached:
+            source = reached.pop()
+            targets = {step.target for step in self.state.steps if step.source == source} - useful
+            useful |= targets
+            reached += targets
+        return {step.source for step in steps} - useful
 
     def _emptied(self) -> set[NodeIndex]:
         """Return the nodes that all pods have left which have to, and to which none has come."""
