@@ -81,8 +81,7 @@ The descheduler does what DeschedulerPolicies say, and nothing without one. Appl
               - {{name: Defragmentation, args: {{strategy: Consolidate}}}}
             plugins: {{balance: {{enabled: [Defragmentation]}}}}
 
-The mode `Plan` only publishes plans (`kubectl get migrationplans`, `berth show PLAN`), `Approve` waits for
-`berth approve PLAN`, and `Auto` carries them out.
+[Policies](../../descheduler/docs/policies.md) says what each mode does and what to set.
 
 ## Certificates
 
