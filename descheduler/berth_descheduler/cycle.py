@@ -60,16 +60,8 @@ from berth_descheduler.migration.replacement_trial.trial import ReplacementTrial
 from berth_descheduler.migration.validation.pending_pods import pods_waiting_reason
 from berth_descheduler.migration.validation.plan_review import PlanValidator
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
-from berth_descheduler.outcome import (
-    CycleObserver,
-    Forecast,
-    NotBegun,
-    Outcome,
-    Phase,
-    PlanOutcome,
-    RoomForecast,
-    Verdict,
-)
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Forecast, NotBegun, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner import Plan, PlannerSettings, plan, plan_surges, with_ways
 from berth_descheduler.planner.cool_downs import PodCoolDown

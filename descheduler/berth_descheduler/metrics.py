@@ -7,7 +7,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from berth_core import Clock, MoveMethod, MoveReason, MoveState, MoveStatus, Snapshot
-from berth_descheduler.outcome import CycleObserver, Outcome, Phase, PlanOutcome
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome, Phase, PlanOutcome
 from berth_descheduler.planner import CapacityReport, Fragmentation, Plan
 from berth_descheduler.registry import EVERY_CAPABILITY
 

@@ -22,6 +22,7 @@ from berth_descheduler.controller.warm_up import warm_up
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import CycleMetrics
 from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
+from berth_descheduler.observers import CycleObserver, join_observers
 from berth_descheduler.options import (
     GroupedCommand,
     capacity_options,
@@ -36,7 +37,7 @@ from berth_descheduler.options import (
     run_planner_settings,
     settings_to_serve,
 )
-from berth_descheduler.outcome import CycleObserver, Outcome, join_observers
+from berth_descheduler.outcome import Outcome
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins import installed_plugins

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from berth_core import Clock, MoveState, MoveStatus, PlanPhase
-from berth_descheduler.outcome import CycleObserver, Outcome, PlanOutcome
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome, PlanOutcome
 from berth_service.traces import PLAN_SPAN, build_tracer, move_span
 
 if TYPE_CHECKING:

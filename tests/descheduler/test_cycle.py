@@ -12,7 +12,8 @@ from berth_core.migration_plans import MoveReason, MoveState, PlanPhase
 from berth_core.names import OPERATOR_LEASE, reservation_name
 from berth_descheduler import cycle
 from berth_descheduler.cycle import Cycle, CycleContext, limit_moves
-from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError

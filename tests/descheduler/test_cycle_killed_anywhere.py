@@ -16,7 +16,7 @@ from berth_core.migration_plans import MigrationPlan, MoveMethod, MoveState, Pla
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.plans.abort import release_reservations
 from berth_descheduler.migration.plans.recovery import RecoveryAction, choose_recovery
-from berth_descheduler.outcome import CycleObserver
+from berth_descheduler.observers import CycleObserver
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.report.documents import describe_run
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts

@@ -13,7 +13,8 @@ from berth_core.migration_plans import MoveReason, PlanPhase
 from berth_core.names import room_taint_value
 from berth_core.plan_rooms import RoomReason, RoomState
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.outcome import CycleObserver, Outcome
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.report.documents import describe_run
 from berth_descheduler.settings import CycleSettings

@@ -15,7 +15,8 @@ from berth_core.objects import Node
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import PING_PONG, CycleMetrics
 from berth_descheduler.migration.nodes.freed_marks import sweep_freed_nodes
-from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot

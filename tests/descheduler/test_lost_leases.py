@@ -12,7 +12,8 @@ from berth_descheduler.cli.main import run as berth
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.plans.leases import run_lease
 from berth_descheduler.migration.plans.loop import LeaseLostError
-from berth_descheduler.outcome import CycleObserver, Verdict
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Verdict
 from berth_kube.errors import ServerError, UntrustedServerError
 from berth_kube.leases import LeaseHolder
 from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS

@@ -15,7 +15,8 @@ from berth_core.migration_plans import Achieved, MigrationPlan
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.nodes.freed import settle_freed_nodes
 from berth_descheduler.migration.nodes.freed_marks import FreedMark
-from berth_descheduler.outcome import CycleObserver, Outcome, Phase, Verdict
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome, Phase, Verdict
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_kube.errors import ServerError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS

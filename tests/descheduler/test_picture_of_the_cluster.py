@@ -12,7 +12,8 @@ import yaml
 
 from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.outcome import CycleObserver, Verdict
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Verdict
 from berth_descheduler.picture import Picture
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.snapshots import read_live_snapshot

@@ -7,7 +7,8 @@ import pytest
 
 from berth_core.clock import SystemClock
 from berth_core.migration_plans import MigrationPlan, MoveState, MoveStatus, PlanPhase
-from berth_descheduler.outcome import CycleObserver, Outcome, PlanOutcome, Verdict, join_observers
+from berth_descheduler.observers import CycleObserver, join_observers
+from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.server import DeschedulerService
 from berth_descheduler.traces import plan_traces
 from berth_kube.resources import MIGRATION_PLANS

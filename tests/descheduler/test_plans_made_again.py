@@ -24,7 +24,8 @@ from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import REPLANNED, CycleMetrics
 from berth_descheduler.migration.plans.stop import PlanStop
 from berth_descheduler.migration.plans.watch import ObservedPlan
-from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_descheduler.report import describe_run

@@ -19,7 +19,8 @@ from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabl
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.migration.moves.eviction_request import evict
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
-from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import NoBalance

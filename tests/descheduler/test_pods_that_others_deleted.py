@@ -8,7 +8,7 @@ from berth_core.migration_plans import PlannedMove
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.moves.memory import Eviction
 from berth_descheduler.migration.moves.surge_requests import look_again
-from berth_descheduler.outcome import CycleObserver
+from berth_descheduler.observers import CycleObserver
 from berth_kube.resources import EVENTS, PODS
 from builders import NOON_TEXT
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, states

@@ -16,7 +16,8 @@ from berth_descheduler.goals import goal_named
 from berth_descheduler.migration.manifests.plans import build_plan
 from berth_descheduler.migration.plans.history import find_last_moves
 from berth_descheduler.migration.plans.requests import build_requested_plan
-from berth_descheduler.outcome import CycleObserver, Verdict
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Verdict
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.resources import LEASES, MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock

@@ -25,8 +25,9 @@ from berth_descheduler import telemetry
 from berth_descheduler.cli import run as run_command
 from berth_descheduler.cli.main import berth, run
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
+from berth_descheduler.observers import CycleObserver
 from berth_descheduler.options.policy import cycle_settings, run_planner_settings, settings_to_serve
-from berth_descheduler.outcome import CycleObserver, Outcome, PlanOutcome, Verdict
+from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.server import DeschedulerService, read_service_settings, serve
 from berth_descheduler.settings import (
     Approval,

@@ -20,7 +20,8 @@ from berth_core.policies import DeschedulerPolicySpec
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.moves import observation
 from berth_descheduler.migration.moves.surge_eligibility import find_unsurgeable
-from berth_descheduler.outcome import CycleObserver, Outcome
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome
 from berth_descheduler.settings import CycleSettings
 from berth_kube import SurgeEligibility, why_not_surge
 from berth_kube.errors import UnreachableError

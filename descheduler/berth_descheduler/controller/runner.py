@@ -46,7 +46,8 @@ from berth_descheduler.migration.nodes.plan_taints import left_over_nodes
 from berth_descheduler.migration.plans.abort import abort_plan
 from berth_descheduler.migration.plans.publishing import end_plan
 from berth_descheduler.migration.plans.recovery import recover_plans
-from berth_descheduler.outcome import Outcome, Verdict, join_observers
+from berth_descheduler.observers import join_observers
+from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.policy import PolicyError, PolicyRun, asked_by_people, choose_plan_settings, requested_settings
 from berth_descheduler.policy_metrics import PolicyMetrics

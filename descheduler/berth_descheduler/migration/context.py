@@ -10,7 +10,8 @@ from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_descheduler.migration.replacement_trial.trial import ReplacementTrial
 from berth_descheduler.migration.validation.plan_review import Reviewer
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
-from berth_descheduler.outcome import CycleObserver, Phase
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Phase
 from berth_descheduler.picture import Picture
 from berth_descheduler.settings import CycleSettings, ExecutionSettings
 from berth_kube import KubeClient, LeaseHolder

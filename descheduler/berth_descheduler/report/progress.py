@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from berth_core import MoveState, MoveStatus, count
-from berth_descheduler.outcome import CycleObserver, Phase
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Phase
 from berth_descheduler.planner import Plan
 from berth_descheduler.report.prices import NO_PRICES, Prices
 from berth_descheduler.report.summary import judge_plan, summarise_plan

@@ -13,7 +13,8 @@ import pytest
 from berth_core.migration_plans import MoveMethod
 from berth_descheduler.capabilities.drain.plugin import NodeDrain
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.outcome import CycleObserver, Outcome
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.plugins import on_demand_settings
 from berth_kube.resources import (

@@ -18,7 +18,8 @@ from berth_descheduler.capabilities.lent_nodes.plugin import LENT_NODES, LentNod
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.plans.recovery import recover_plans
-from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import NoBalance
 from berth_descheduler.report.stored_plan_documents import describe_stored_plan

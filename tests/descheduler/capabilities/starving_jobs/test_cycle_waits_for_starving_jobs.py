@@ -15,7 +15,8 @@ from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.manifests.room_reservations import job_reservation_name
-from berth_descheduler.outcome import CycleObserver, Outcome, Verdict
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins import default_plugins, settings_with
 from berth_descheduler.settings import Approval, CycleSettings
