@@ -6,7 +6,8 @@ import pytest
 
 from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
 from berth_core.plan_rooms import RoomReason, RoomSlot, RoomState, RoomStatus
-from berth_descheduler.outcome import PlanOutcome, conclude, describe_rooms
+from berth_descheduler.outcome import PlanOutcome, conclude
+from berth_descheduler.room_outcomes import describe_rooms
 
 LANDED, FAILED_MOVE, ELSEWHERE, SKIPPED = (
     MoveState.LANDED,
