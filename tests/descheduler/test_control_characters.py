@@ -22,7 +22,7 @@ from berth_core.text import printable_line, printable_text
 from berth_descheduler import snapshots
 from berth_descheduler.cli.main import run
 from berth_descheduler.options.output import to_json, to_yaml
-from berth_descheduler.report.tables import Terminal
+from berth_descheduler.report.terminal import Terminal
 from berth_descheduler.snapshots import read_snapshot_file
 from builders import DEEP, as_api, meta, nested_json, node, owner, pod
 

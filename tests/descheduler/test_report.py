@@ -18,11 +18,12 @@ from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.report.capacity import Capacity
 from berth_descheduler.report.documents import describe_plan
-from berth_descheduler.report.node_map import draw_nodes
+from berth_descheduler.report.node_signs import draw_nodes
 from berth_descheduler.report.policies import PolicyList
 from berth_descheduler.report.schemas import ClusterCapacity, PlanDocument, PlanList, PlanProposal, RunDocument
 from berth_descheduler.report.summary import gain_in_words, stakes_in_words, summarise_plan
-from berth_descheduler.report.tables import output_console, print_plan
+from berth_descheduler.report.tables import print_plan
+from berth_descheduler.report.terminal import output_console
 from berth_descheduler.report.top import TopDocument
 from builders import NOON, disruption_budget, node, owner, pod
 from planner_settings import planner_settings

@@ -10,8 +10,9 @@ import pytest
 from berth_core.migration_plans import MigrationPlan
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.stranded_capacity import measure_nodes
-from berth_descheduler.report.html import forecast, render_page, stored_plan_page
+from berth_descheduler.report.html import render_page
 from berth_descheduler.report.page import Occasion, ReportPage, Tone
+from berth_descheduler.report.stored_plan_page import forecast, stored_plan_page
 from builders import NOON, node, owner, pod
 from descheduler.stored_bodies import how, move, plan
 

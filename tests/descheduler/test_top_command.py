@@ -28,7 +28,8 @@ from berth_core.objects import Node, Taint
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cli import plan as plan_commands
 from berth_descheduler.cli.main import run
-from berth_descheduler.report.top import NodeMark, Scroll, mark_of, render_frame, view_cluster
+from berth_descheduler.report.top import NodeMark, mark_of, view_cluster
+from berth_descheduler.report.top_frame import Scroll, render_frame
 from berth_descheduler.watched_cluster import WatchedCluster
 from berth_kube.errors import ForbiddenError, NotFoundError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
@@ -287,7 +288,7 @@ def test_the_json_has_every_node(cluster: FakeCluster, capsys: Captured) -> None
 def test_names_and_the_wide_table_have_every_node(
     cluster: FakeCluster, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("berth_descheduler.report.top._PLAIN_ROWS", 2)
+    monkeypatch.setattr("berth_descheduler.report.top_frame._PLAIN_ROWS", 2)
     assert run(["top", "-o", "name"]) == 0
     names = capsys.readouterr().out.splitlines()
     assert names == ["node/high-1", "node/high-2", "node/low-1", "node/low-2"]

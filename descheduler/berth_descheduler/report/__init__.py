@@ -10,8 +10,8 @@ from berth_descheduler.report.capacity import (
 )
 from berth_descheduler.report.cluster_nodes import HeldCapacityList, NodeList, describe_held_capacity, describe_nodes
 from berth_descheduler.report.documents import ALL_IN_JSON, describe_plan, describe_run
-from berth_descheduler.report.html import ReportFile, report_option, stored_plan_page
-from berth_descheduler.report.node_map import draw_nodes
+from berth_descheduler.report.html import ReportFile, report_option
+from berth_descheduler.report.node_signs import draw_nodes
 from berth_descheduler.report.page import Occasion, ReportPage, plan_page, run_page
 from berth_descheduler.report.policies import NO_POLICIES, PolicyList, list_policies, render_policies
 from berth_descheduler.report.prices import price_option, refuse_second_prices
@@ -24,6 +24,7 @@ from berth_descheduler.report.stored_plan_documents import (
     describe_stored_plan,
     list_plan,
 )
+from berth_descheduler.report.stored_plan_page import stored_plan_page
 from berth_descheduler.report.stored_plans import (
     NO_PLANS,
     newest_first,
@@ -33,8 +34,10 @@ from berth_descheduler.report.stored_plans import (
     what_to_do,
 )
 from berth_descheduler.report.summary import judge_plan, missing_in_words, summarise_plan
-from berth_descheduler.report.tables import Terminal, output_console, print_plan, working
-from berth_descheduler.report.top import Scroll, TopView, describe_view, render_frame, view_cluster
+from berth_descheduler.report.tables import print_plan
+from berth_descheduler.report.terminal import Terminal, output_console, working
+from berth_descheduler.report.top import TopView, describe_view, view_cluster
+from berth_descheduler.report.top_frame import Scroll, render_frame
 
 __all__ = [
     "ALL_IN_JSON",

@@ -1,23 +1,19 @@
 """A plan in a terminal: sentences, tables and a picture, readable without colour."""
 
-import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from io import TextIOWrapper
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.segment import Segment
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth_core import PlannedMove, count, first_few, printable_text
+from berth_core import PlannedMove, count, first_few
 from berth_descheduler.framework.refusals import Refused
 from berth_descheduler.planner import MoveWay, Plan
 from berth_descheduler.plugins import goal_of
 from berth_descheduler.report.documents import ALL_IN_JSON
-from berth_descheduler.report.node_map import draw_nodes, nodes_per_sign
+from berth_descheduler.report.node_signs import draw_nodes, nodes_per_sign
 from berth_descheduler.report.prices import NO_PRICES, Prices, unpriced_in_words
 from berth_descheduler.report.summary import (
     compare_states,
@@ -30,49 +26,12 @@ from berth_descheduler.report.summary import (
     stakes_in_words,
     summarise_plan,
 )
-from berth_service.standard_output import own_output
 
-# --- terminal: names and messages come from the cluster and are printed verbatim --------------------------------------
-
-
-class Terminal(Console):
-    """A console without markup, which makes control characters of texts visible.
-
-    It writes to the program's own output, or to standard error if asked to.
-    """
-
-    def __init__(self, *, stderr: bool = False, **options: Any) -> None:  # noqa: ANN401 - what a console takes
-        file = None if stderr else own_output()
-        super().__init__(**{"markup": False, "emoji": False, "stderr": stderr, "file": file, **options})
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Yield the segments, with visible signs for control characters."""
-        for segment in super().render(renderable, options):
-            is_own = bool(segment.control)
-            yield segment if is_own else Segment(printable_text(segment.text), segment.style)
-
-
-_WIDTH_OF_PIPES: Final = 160
 _LISTED_MOVES: Final = 40
 _LISTED_FREED: Final = 12
 _LISTED_REFUSALS: Final = 12
 _LISTED_ROOMS: Final = 12
 _LISTED_PLACES: Final = 6
-
-
-def output_console() -> Console:
-    """Return the console for standard output, wide and plain without a terminal."""
-    output = own_output()
-    if isinstance(output, TextIOWrapper):
-        output.reconfigure(errors="replace")  # some encodings have no box or bar characters
-    has_width = output.isatty() or "COLUMNS" in os.environ
-    return Terminal(width=None if has_width else _WIDTH_OF_PIPES)
-
-
-def working(at: str) -> AbstractContextManager[object]:
-    """Return a status line on standard error, if that is a terminal."""
-    console = Terminal(stderr=True)
-    return console.status(at) if console.is_terminal else nullcontext()
 
 
 def print_plan(plan: Plan, console: Console, prices: Prices = NO_PRICES, *, wide: bool = False) -> None:
