@@ -21,7 +21,8 @@ from berth_descheduler.report.documents import describe_plan
 from berth_descheduler.report.node_signs import draw_nodes
 from berth_descheduler.report.policies import PolicyList
 from berth_descheduler.report.schemas import ClusterCapacity, PlanDocument, PlanList, PlanProposal, RunDocument
-from berth_descheduler.report.summary import gain_in_words, stakes_in_words, summarise_plan
+from berth_descheduler.report.stakes import gain_in_words, stakes_in_words
+from berth_descheduler.report.summary import summarise_plan
 from berth_descheduler.report.tables import print_plan
 from berth_descheduler.report.terminal import output_console
 from berth_descheduler.report.top import TopDocument

@@ -17,6 +17,7 @@ from berth_descheduler.plugins import goal_of
 from berth_descheduler.report.documents import describe_settings
 from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.prices import NO_PRICES, Prices, unpriced_in_words
+from berth_descheduler.report.stakes import stakes_in_words
 from berth_descheduler.report.summary import (
     compare_states,
     cost_in_words,
@@ -24,7 +25,6 @@ from berth_descheduler.report.summary import (
     judge_plan,
     missing_in_words,
     name_refused,
-    stakes_in_words,
     summarise_plan,
 )
 from berth_descheduler.settings import CycleSettings

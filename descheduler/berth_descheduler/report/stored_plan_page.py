@@ -39,6 +39,7 @@ from berth_descheduler.report.page import (
     settings_table,
 )
 from berth_descheduler.report.prices import NO_PRICES, Prices
+from berth_descheduler.report.stakes import stakes_in_words
 from berth_descheduler.report.stored_plans import (
     WISHED,
     held_back_by,
@@ -47,7 +48,6 @@ from berth_descheduler.report.stored_plans import (
     terms_in_words,
     what_to_do,
 )
-from berth_descheduler.report.summary import stakes_in_words
 
 _TONES: Final = {
     PlanPhase.SUCCEEDED: Tone.WELL,

@@ -25,7 +25,7 @@ from berth_core import (
 from berth_descheduler.outcome import freed_later
 from berth_descheduler.report.documents import ALL_IN_JSON
 from berth_descheduler.report.prices import NO_PRICES, Prices
-from berth_descheduler.report.summary import stakes_in_words
+from berth_descheduler.report.stakes import stakes_in_words
 
 _LISTED_MOVES: Final = 200
 _MAKES_PODS_THAT_SURGE: Final = "ReplicaSet"

@@ -15,6 +15,7 @@ from berth_descheduler.plugins import goal_of
 from berth_descheduler.report.documents import ALL_IN_JSON
 from berth_descheduler.report.node_signs import draw_nodes, nodes_per_sign
 from berth_descheduler.report.prices import NO_PRICES, Prices, unpriced_in_words
+from berth_descheduler.report.stakes import stakes_in_words
 from berth_descheduler.report.summary import (
     compare_states,
     competing_pods_in_words,
@@ -23,7 +24,6 @@ from berth_descheduler.report.summary import (
     judge_plan,
     missing_in_words,
     name_refused,
-    stakes_in_words,
     summarise_plan,
 )
 

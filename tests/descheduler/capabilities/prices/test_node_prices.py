@@ -21,7 +21,8 @@ from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.planner.solver.bounds import _MOST_CHOICES, least_cost, most_worth
 from berth_descheduler.report.documents import describe_plan
 from berth_descheduler.report.prices import unpriced_in_words
-from berth_descheduler.report.summary import judge_plan, stakes_in_words, summarise_plan
+from berth_descheduler.report.stakes import stakes_in_words
+from berth_descheduler.report.summary import judge_plan, summarise_plan
 from builders import FakeClock, node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of
 from planner.random_clusters import clusters
