@@ -1,13 +1,7 @@
 """Plans, runs and clusters as texts, tables, pages and JSON documents."""
 
-from berth_descheduler.report.capacity import (
-    Capacity,
-    CapacityPoint,
-    CapacityPoints,
-    describe_capacity,
-    describe_point,
-    render_capacity,
-)
+from berth_descheduler.report.capacity import Capacity, CapacityPoint, CapacityPoints, describe_capacity, describe_point
+from berth_descheduler.report.capacity_tables import render_capacity
 from berth_descheduler.report.cluster_nodes import HeldCapacityList, NodeList, describe_held_capacity, describe_nodes
 from berth_descheduler.report.documents import ALL_IN_JSON, describe_plan, describe_run
 from berth_descheduler.report.html import ReportFile, report_option

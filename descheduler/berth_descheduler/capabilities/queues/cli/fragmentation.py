@@ -10,7 +10,7 @@ from rich.text import Text
 from berth_core import Snapshot, SnapshotKind, count, percent
 from berth_descheduler.capabilities.queues.documents import MeasuredQueues
 from berth_descheduler.capabilities.queues.guarantees import QueueCapacity
-from berth_descheduler.report.capacity import readable
+from berth_descheduler.report.capacity_tables import readable
 
 _NAMED_BY_QUEUES: Final = frozenset({SnapshotKind.NAMESPACES})
 """Each queue that needs these says itself that they were not read."""
