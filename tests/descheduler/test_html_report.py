@@ -26,7 +26,8 @@ from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.report.html import ReportFile, render_page
-from berth_descheduler.report.page import LISTED_PER_REASON, Occasion, ReportPage, Tone, plan_page, run_page
+from berth_descheduler.report.page import LISTED_PER_REASON, Occasion, ReportPage, Tone
+from berth_descheduler.report.plan_page import plan_page, run_page
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES

@@ -10,7 +10,7 @@ import pytest
 
 from berth_descheduler.cli.main import run
 from berth_descheduler.report.html import render_page
-from berth_descheduler.report.page import plan_page
+from berth_descheduler.report.plan_page import plan_page
 from browser import MISSING, PROGRAM, Browser, browsing, find_browser
 from descheduler.rest_server import populated, serving
 from descheduler.test_html_report import OCCASION, PAGES, small_plan

@@ -20,7 +20,8 @@ from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.registry import PluginRegistry, default_plugins
 from berth_descheduler.report.documents import describe_plan
 from berth_descheduler.report.html import render_page
-from berth_descheduler.report.page import Occasion, plan_page
+from berth_descheduler.report.page import Occasion
+from berth_descheduler.report.plan_page import plan_page
 from berth_descheduler.report.stored_plans import render_stored_plan
 from berth_descheduler.report.tables import render_plan
 from berth_descheduler.snapshots import dump_cluster, read_live_snapshot, read_snapshot_file, write_snapshot_file

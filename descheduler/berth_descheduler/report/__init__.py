@@ -6,7 +6,8 @@ from berth_descheduler.report.cluster_nodes import HeldCapacityList, NodeList, d
 from berth_descheduler.report.documents import ALL_IN_JSON, describe_plan, describe_run
 from berth_descheduler.report.html import ReportFile, report_option
 from berth_descheduler.report.node_signs import draw_nodes
-from berth_descheduler.report.page import Occasion, ReportPage, plan_page, run_page
+from berth_descheduler.report.page import Occasion, ReportPage
+from berth_descheduler.report.plan_page import plan_page, run_page
 from berth_descheduler.report.policies import NO_POLICIES, PolicyList, list_policies, render_policies
 from berth_descheduler.report.prices import price_option, refuse_second_prices
 from berth_descheduler.report.progress import RunProgress
