@@ -26,6 +26,7 @@ from berth_core import (
     Snapshot,
 )
 from berth_descheduler import telemetry
+from berth_descheduler.event_reasons import EventReason
 from berth_descheduler.framework.interfaces import FailedMoves, PastMove
 from berth_descheduler.migration.absent_programs import OPERATOR, why_absent
 from berth_descheduler.migration.context import PlanContext
@@ -545,7 +546,7 @@ class Cycle:
         _LOG.info(telemetry.TRIALS_LEFT_OUT, **{telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_REASON: reason})
         self._context.observer.replacements_untried(reason)
         message = f"{telemetry.TRIALS_LEFT_OUT}: {reason}"
-        announce(self._client, self._context.clock, plan, telemetry.EventReason.REPLACEMENTS_NOT_TRIED, message)
+        announce(self._client, self._context.clock, plan, EventReason.REPLACEMENTS_NOT_TRIED, message)
 
     @contextmanager
     def _timed(self, phase: Phase) -> Iterator[None]:

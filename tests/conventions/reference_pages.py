@@ -29,13 +29,13 @@ from berth_descheduler.api.problems import ProblemError, ProblemKind
 from berth_descheduler.api.schemas import EventKind
 from berth_descheduler.cli.main import berth
 from berth_descheduler.doctor import ADVICE
+from berth_descheduler.event_reasons import EventReason, PodEventReason, PolicyEventReason
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.outcome import Phase, Verdict
 from berth_descheduler.plugins import default_evictor_args, defragmentation
 from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_descheduler.registry import EVERY_CAPABILITY
 from berth_descheduler.server import serve
-from berth_descheduler.telemetry import EventReason, PodEventReason, PolicyEventReason
 from berth_operator import capabilities
 from berth_operator import telemetry as operator_logs
 from berth_operator.cli import main as operator

@@ -11,9 +11,9 @@ from berth_core.objects import ObjectMeta
 from berth_core.policies import DeschedulerPolicy, DeschedulerPolicySpec
 from berth_core.reservations import ObjectReference
 from berth_descheduler.cycle import Cycle, CycleContext
+from berth_descheduler.event_reasons import EventReason, PolicyEventReason
 from berth_descheduler.migration.plans.events import announce, announce_eviction
 from berth_descheduler.observers import CycleObserver
-from berth_descheduler.telemetry import EventReason, PolicyEventReason
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import EVENTS, PODS
 from builders import NOON_TEXT, FakeClock

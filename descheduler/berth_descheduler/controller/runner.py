@@ -39,6 +39,7 @@ from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
 from berth_descheduler.controller.policy_status import FAILED, build_failure_patch, build_outcome_patch
 from berth_descheduler.controller.store import PolicyStore, ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
+from berth_descheduler.event_reasons import PolicyEventReason
 from berth_descheduler.migration.nodes.cooling_marks import sweep_cooling_nodes
 from berth_descheduler.migration.nodes.freed import settle_freed_nodes
 from berth_descheduler.migration.nodes.freed_marks import FreedMark, sweep_freed_nodes
@@ -52,7 +53,6 @@ from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.policy import PolicyError, PolicyRun, asked_by_people, choose_plan_settings, requested_settings
 from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_descheduler.settings import CycleSettings, FreedNodes
-from berth_descheduler.telemetry import PolicyEventReason
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, LeaseHolder, NotFoundError, released_pods
 from berth_service.process import release_memory
 

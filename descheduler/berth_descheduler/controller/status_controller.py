@@ -23,11 +23,11 @@ from berth_descheduler.controller.decisions import (
 from berth_descheduler.controller.plan_retention import expired_plans, plans_over_history_limit
 from berth_descheduler.controller.policy_status import build_observed_patch, observed_status
 from berth_descheduler.controller.store import PolicyStore, ServiceContext
+from berth_descheduler.event_reasons import PolicyEventReason
 from berth_descheduler.migration.plans.abort import abort_plan, release_reservations
 from berth_descheduler.migration.plans.publishing import end_plan
 from berth_descheduler.policy import PolicyError
 from berth_descheduler.policy_metrics import PolicyMetrics
-from berth_descheduler.telemetry import PolicyEventReason
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NotFoundError
 
 _LOG = structlog.get_logger(__name__)

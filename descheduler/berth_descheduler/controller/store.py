@@ -21,12 +21,12 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import ParsedPolicy
 from berth_descheduler.controller.own_policies import OwnPolicies
+from berth_descheduler.event_reasons import PolicyEventReason
 from berth_descheduler.migration.plans.events import announce
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.picture import Picture
 from berth_descheduler.plugins import PluginRegistry
 from berth_descheduler.policy import PolicyError, PolicyRun, RunDefaults, read_policy
-from berth_descheduler.telemetry import PolicyEventReason
 from berth_kube import (
     DESCHEDULER_POLICIES,
     MIGRATION_PLANS,

@@ -3,9 +3,9 @@
 from typing import Final
 
 from berth_core import POD_GROUP_KIND, VOLCANO_POD_GROUP_API_VERSION, Clock, ObjectReference, Snapshot
+from berth_descheduler.event_reasons import COMPONENT, PodEventReason
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import Plan
-from berth_descheduler.telemetry import COMPONENT, PodEventReason
 from berth_kube import KubeClient, record_event
 
 _MOST_REFUSED: Final = 20

@@ -28,6 +28,7 @@ from berth_descheduler.capabilities.starving_jobs.pending_jobs import find_pendi
 from berth_descheduler.capabilities.starving_jobs.placement import pods_kept_off
 from berth_descheduler.capabilities.starving_jobs.slots_needed import SlotNeed, slots_needed
 from berth_descheduler.capability import KnownPolicy, Leading
+from berth_descheduler.event_reasons import COMPONENT, PodEventReason
 from berth_descheduler.planner.standing_fences import standing_fences
 from berth_kube import RESERVATIONS, ConflictError, NotFoundError, record_event
 
@@ -187,9 +188,9 @@ class KeptNodesSweep:
             record_event(
                 self._client,
                 regarding=ObjectReference.of("v1", "Pod", pod.metadata),
-                reason=telemetry.PodEventReason.RESOURCE_RESERVED.value,
+                reason=PodEventReason.RESOURCE_RESERVED.value,
                 message=text,
-                reporting_component=telemetry.COMPONENT,
+                reporting_component=COMPONENT,
                 clock=self._clock,
             )
         waiting = {pod.metadata.uid for pod, _ in kept_off}

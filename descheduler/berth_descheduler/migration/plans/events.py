@@ -15,7 +15,7 @@ from berth_core import (
     ObjectReference,
     PlannedMove,
 )
-from berth_descheduler.telemetry import COMPONENT, EventReason, PodEventReason, PolicyEventReason
+from berth_descheduler.event_reasons import COMPONENT, EventReason, PodEventReason, PolicyEventReason
 from berth_kube import KubeClient, record_event
 
 _PATIENCE_SECONDS: Final = 5.0

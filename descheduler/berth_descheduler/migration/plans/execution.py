@@ -22,6 +22,7 @@ from berth_core import (
     read_timestamp,
 )
 from berth_descheduler import telemetry
+from berth_descheduler.event_reasons import EventReason
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests.plans import PlanIdentity, build_status_patch
 from berth_descheduler.migration.nodes.cooling_marks import mark_moved
@@ -47,7 +48,6 @@ from berth_descheduler.migration.validation.pending_replacements import count_pe
 from berth_descheduler.migration.validation.revalidation import Invalid
 from berth_descheduler.outcome import Phase, PlanOutcome, conclude
 from berth_descheduler.plugins import goal_of
-from berth_descheduler.telemetry import EventReason
 from berth_kube import MIGRATION_PLANS, NotFoundError
 
 _LOG = structlog.get_logger(__name__)

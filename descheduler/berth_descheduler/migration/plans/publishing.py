@@ -23,13 +23,13 @@ from berth_core import (
     plan_name,
 )
 from berth_descheduler import telemetry
+from berth_descheduler.event_reasons import EventReason
 from berth_descheduler.migration.manifests.plans import build_plan, build_plan_filling, build_status_patch
 from berth_descheduler.migration.plans.binding import bind_plan, build_binding
 from berth_descheduler.migration.plans.events import announce
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Plan, record_nodes, resource_type_of
 from berth_descheduler.settings import Approval, CycleSettings
-from berth_descheduler.telemetry import EventReason
 from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 
 _LOG = structlog.get_logger(__name__)

@@ -29,6 +29,7 @@ from berth_core import (
     reservation_for,
 )
 from berth_descheduler import telemetry
+from berth_descheduler.event_reasons import COMPONENT, PodEventReason
 from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_descheduler.migration.manifests.room_reservations import (
     build_job_reservation,
@@ -147,9 +148,9 @@ def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Ro
         record_event(
             client,
             regarding=first_pod,
-            reason=telemetry.PodEventReason.NODES_KEPT.value,
+            reason=PodEventReason.NODES_KEPT.value,
             message=text,
-            reporting_component=telemetry.COMPONENT,
+            reporting_component=COMPONENT,
             clock=clock,
         )
         return None

@@ -18,7 +18,7 @@ from berth_core.reservations import (
 )
 from berth_descheduler.capabilities.starving_jobs.findings import find_starving_troubles
 from berth_descheduler.doctor.findings import read_policies
-from berth_descheduler.telemetry import PodEventReason
+from berth_descheduler.event_reasons import PodEventReason
 from berth_kube.client import connect
 from berth_kube.leases import Lease
 from berth_sandbox.invariants import ClusterState, Invariant
