@@ -9,8 +9,6 @@ from berth_descheduler.options.command import (
     duration_option,
     duration_option_or_none,
     namespace_option,
-    naming_options,
-    option_of,
     planner_options,
     with_options,
 )
@@ -21,6 +19,7 @@ from berth_descheduler.options.completion import (
     complete_policies,
     names_of,
 )
+from berth_descheduler.options.input_errors import naming_options, option_of
 from berth_descheduler.options.output import (
     Output,
     all_namespaces_option,

@@ -20,12 +20,11 @@ from berth_descheduler.options.command import (
     duration_option_or_none,
     longest_grace,
     namespace_option,
-    naming_options,
-    option_of,
     planner_settings,
     planning_time,
     with_options,
 )
+from berth_descheduler.options.input_errors import naming_options, option_of
 from berth_descheduler.planner import PlannerSettings, PlanScope, read_shape
 from berth_descheduler.plugins import default_settings, installed_plugins
 from berth_descheduler.policy import RunDefaults, read_policy, read_policy_file
