@@ -6,8 +6,6 @@ Here is also what they say when something is wrong.
 from berth_descheduler.options.command import (
     GroupedCommand,
     cluster_options,
-    duration_option,
-    duration_option_or_none,
     namespace_option,
     planner_options,
     with_options,
@@ -19,6 +17,7 @@ from berth_descheduler.options.completion import (
     complete_policies,
     names_of,
 )
+from berth_descheduler.options.durations import duration_option, duration_option_or_none
 from berth_descheduler.options.input_errors import naming_options, option_of
 from berth_descheduler.options.output import (
     Output,

@@ -12,19 +12,11 @@ from typing import Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from berth_core import (
-    CPU,
-    DEFAULT_NAMESPACE,
-    DurationError,
-    InputError,
-    SystemClock,
-    parse_duration,
-    parse_selector,
-    parse_timestamp,
-)
+from berth_core import CPU, DEFAULT_NAMESPACE, InputError, SystemClock, parse_selector, parse_timestamp
 from berth_core.policies import MOVES_PER_CONTROLLER, MOVES_PER_WAVE
 from berth_descheduler.goals import DEFAULT_GOAL, DEFAULT_GOAL_OF_COMMANDS, OFFERED_GOALS, read_goal
 from berth_descheduler.options.completion import complete_contexts, complete_namespaces
+from berth_descheduler.options.durations import NONE, duration_option
 from berth_descheduler.options.input_errors import OFFERED, naming_options, option_of
 from berth_descheduler.planner import PlanLimits, PlannerSettings, PlanScope, RunSoFar, SearchSettings, WaveLimits
 from berth_descheduler.planner.goal import Goal
@@ -42,38 +34,6 @@ from berth_descheduler.registry import groups_of
 from berth_service.command_line import OwnCommand
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-# --- duration options ------------------------------------------------------------------------------------------------
-# The reading of command line options that are lengths of time.
-
-_NONE: Final = "none"
-
-
-def duration_option(options: dict[str, Any], name: str) -> float:
-    """Return the seconds of an option that is above zero; raises `InputError` naming the option."""
-    return _read(options, name, "a duration above zero such as 90s or 1h30m", least=timedelta.resolution)
-
-
-def duration_option_or_none(options: dict[str, Any], name: str) -> float | None:
-    """Return the seconds of an option, None where it is `none`; raises as `duration_option`."""
-    return None if options[name] == _NONE else duration_option(options, name)
-
-
-def duration_option_from_zero(options: dict[str, Any], name: str) -> float:
-    """Return the seconds of an option that may be zero; raises `InputError` naming the option."""
-    return _read(options, name, "a duration from 0 on, such as 0s, 90s or 1h30m", least=timedelta(0))
-
-
-def _read(options: dict[str, Any], name: str, expected: str, *, least: timedelta) -> float:
-    option = option_of(name)
-    try:
-        span = parse_duration(options[name])
-    except DurationError as error:
-        raise InputError(option, options[name], expected) from error
-    if span < least:
-        raise InputError(option, options[name], expected)
-    return span.total_seconds()
 
 
 _GOAL_OF_PARAMETER: Final = {
@@ -404,14 +364,14 @@ def harmless_owners_option(kinds: Sequence[str]) -> frozenset[str]:
 
 def _time_limit(text: str) -> float | None:
     """Return a time limit in seconds, None for none; raises `InputError`."""
-    if text == _NONE:
+    if text == NONE:
         return None
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise InputError("--time-limit", text, f"seconds above 0, such as 30, or {_NONE}")
+        raise InputError("--time-limit", text, f"seconds above 0, such as 30, or {NONE}")
     return seconds
 
 
