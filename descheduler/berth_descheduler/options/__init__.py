@@ -3,13 +3,7 @@
 Here is also what they say when something is wrong.
 """
 
-from berth_descheduler.options.command import (
-    GroupedCommand,
-    cluster_options,
-    namespace_option,
-    planner_options,
-    with_options,
-)
+from berth_descheduler.options.command import GroupedCommand, cluster_options, namespace_option, with_options
 from berth_descheduler.options.completion import (
     complete_namespaces,
     complete_nodes,
@@ -29,6 +23,7 @@ from berth_descheduler.options.output import (
     write_described,
     write_names,
 )
+from berth_descheduler.options.planner import planner_options
 from berth_descheduler.options.policy import (
     capacity_options,
     capacity_settings,

@@ -14,15 +14,10 @@ from click.core import ParameterSource
 
 from berth_core import InputError, Limits, MoveMethod, format_duration
 from berth_descheduler.goals import OFFERED_GOALS
-from berth_descheduler.options.command import (
-    longest_grace,
-    namespace_option,
-    planner_settings,
-    planning_time,
-    with_options,
-)
+from berth_descheduler.options.command import namespace_option, with_options
 from berth_descheduler.options.durations import duration_option, duration_option_from_zero, duration_option_or_none
 from berth_descheduler.options.input_errors import naming_options, option_of
+from berth_descheduler.options.planner import longest_grace, planner_settings, planning_time
 from berth_descheduler.planner import PlannerSettings, PlanScope, read_shape
 from berth_descheduler.plugins import default_settings, installed_plugins
 from berth_descheduler.policy import RunDefaults, read_policy, read_policy_file

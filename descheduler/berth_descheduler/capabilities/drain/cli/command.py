@@ -42,7 +42,7 @@ from berth_descheduler.options import (
     write_described,
     write_names,
 )
-from berth_descheduler.options.command import harmless_owners_option
+from berth_descheduler.options.planner import harmless_owners_option
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Plan
 from berth_descheduler.plugins import installed_plugins, on_demand_settings

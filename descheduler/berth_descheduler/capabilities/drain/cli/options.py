@@ -8,8 +8,9 @@ import click
 from berth_core import MoveMethod
 from berth_descheduler.capabilities.drain.plugin import DRAINED_AT_ONCE, NodeDrain
 from berth_descheduler.options import duration_option, naming_options, planner_options, run_options, with_options
-from berth_descheduler.options.command import PARAMETERS, longest_grace
+from berth_descheduler.options.command import PARAMETERS
 from berth_descheduler.options.durations import duration_option_from_zero
+from berth_descheduler.options.planner import longest_grace
 from berth_descheduler.options.policy import LEASE_PATIENCE_SECONDS, READY_TIMEOUT, F, with_ready_timeout
 from berth_descheduler.planner import PlanLimits, PlanScope, WaveLimits
 from berth_descheduler.plugins import default_settings
