@@ -333,7 +333,7 @@ def test_what_a_service_imports_is_installed_with_its_extra(module: str) -> None
 IMPORTED_WHERE_USED: Final = {
     ("berth_descheduler.__main__", "berth_descheduler.server"),
     ("berth_operator.__main__", "berth_operator.cli"),
-    ("berth_descheduler.options.policy", "berth_descheduler.capacity_meter"),
+    ("berth_descheduler.options.capacity", "berth_descheduler.capacity_meter"),
     ("berth_descheduler.cli.ui", "berth_descheduler.api.server"),
     ("berth_descheduler.cli.ui", "berth_descheduler.capacity_meter"),
     ("berth_descheduler.cli.ui", "berth_descheduler.metrics"),

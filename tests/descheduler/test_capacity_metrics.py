@@ -27,7 +27,7 @@ from berth_descheduler.metrics import (
     CapacityMetrics,
     CycleMetrics,
 )
-from berth_descheduler.options.policy import capacity_settings
+from berth_descheduler.options.capacity import capacity_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner.capacity_shapes import CapacityShape, read_shape

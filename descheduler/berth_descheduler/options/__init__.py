@@ -3,6 +3,7 @@
 Here is also what they say when something is wrong.
 """
 
+from berth_descheduler.options.capacity import capacity_options, capacity_settings
 from berth_descheduler.options.command import GroupedCommand, cluster_options, namespace_option, with_options
 from berth_descheduler.options.completion import (
     complete_namespaces,
@@ -25,8 +26,6 @@ from berth_descheduler.options.output import (
 )
 from berth_descheduler.options.planner import planner_options
 from berth_descheduler.options.policy import (
-    capacity_options,
-    capacity_settings,
     cycle_settings,
     moves_option,
     naming_what_was_typed,

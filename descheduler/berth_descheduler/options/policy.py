@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -15,20 +15,14 @@ from click.core import ParameterSource
 from berth_core import InputError, Limits, MoveMethod, format_duration
 from berth_descheduler.goals import OFFERED_GOALS
 from berth_descheduler.options.command import namespace_option, with_options
-from berth_descheduler.options.durations import duration_option, duration_option_from_zero, duration_option_or_none
+from berth_descheduler.options.durations import duration_option, duration_option_from_zero
 from berth_descheduler.options.input_errors import naming_options, option_of
 from berth_descheduler.options.planner import longest_grace, planner_settings, planning_time
-from berth_descheduler.planner import PlannerSettings, PlanScope, read_shape
+from berth_descheduler.planner import PlannerSettings, PlanScope
 from berth_descheduler.plugins import default_settings, installed_plugins
 from berth_descheduler.policy import RunDefaults, read_policy, read_policy_file
 from berth_descheduler.registry import groups_of
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
-
-if TYPE_CHECKING:
-    from berth_descheduler.capacity_meter import CapacitySettings
-
-# --- safety options --------------------------------------------------------------------------------------------------
-# The command line options about the safety of others: who comes first, what rests, what freed nodes carry.
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -322,41 +316,3 @@ def _refuse_given(names: Iterable[str], *, beside: str = "--policy, which says i
     for name in sorted(names):
         if context.get_parameter_source(name) in _GIVEN:
             raise InputError(option_of(name), context.params.get(name), f"nothing beside {beside}")
-
-
-# --- capacity options ------------------------------------------------------------------------------------------------
-# The options by which a service measures the cluster's fragmentation for its metrics.
-
-_SHAPE_OPTION: Final = "--fragmentation-shape"
-
-
-def capacity_options(command: F) -> F:
-    """Add the options from which `capacity_settings` makes the settings."""
-    options = (
-        click.option(
-            "--fragmentation-interval",
-            default="5m",
-            show_default=True,
-            metavar="DURATION",
-            help="Time between two measurements of the cluster's fragmentation for the metrics; none: never.",
-        ),
-        click.option(
-            _SHAPE_OPTION,
-            multiple=True,
-            metavar="RESOURCE=AMOUNT,...",
-            help="Count in the metrics how many of this fit; may be repeated. Default: parts of a node.",
-        ),
-    )
-    return with_options(command, options)
-
-
-def capacity_settings(options: dict[str, Any]) -> "CapacitySettings":
-    """Return what the options ask for; raises `InputError` naming the option."""
-    from berth_descheduler.capacity_meter import CapacitySettings  # noqa: PLC0415 - needs what only a service's extra brings
-
-    seconds_between = duration_option_or_none(options, "fragmentation_interval")
-    try:
-        shapes = tuple(map(read_shape, options["fragmentation_shape"]))
-    except InputError as error:
-        raise InputError(_SHAPE_OPTION, error.value, error.expected) from error
-    return CapacitySettings(every_seconds=seconds_between, shapes=shapes)
