@@ -27,7 +27,6 @@ from berth_descheduler.options.output import (
 from berth_descheduler.options.planner import planner_options
 from berth_descheduler.options.policy import (
     cycle_settings,
-    moves_option,
     naming_what_was_typed,
     policy_option,
     run_options,
@@ -36,6 +35,7 @@ from berth_descheduler.options.policy import (
     settings_to_run,
     settings_to_serve,
 )
+from berth_descheduler.options.safety import moves_option
 
 __all__ = [
     "GroupedCommand",
