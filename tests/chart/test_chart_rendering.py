@@ -26,7 +26,8 @@ from berth_descheduler.capabilities.prices.price_map import PRICE_MAP, PriceMap
 from berth_descheduler.cli.doctor import doctor_command
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.migration.replacement_trial.bounds import why_binding_lets_through, why_policy_lets_through
-from berth_descheduler.options.policy import CARRIED_OUT, PLANNED, cycle_settings, settings_to_serve
+from berth_descheduler.options.policy import CARRIED_OUT, PLANNED, settings_to_serve
+from berth_descheduler.options.running import cycle_settings
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.decoding import decode_policy
 from berth_descheduler.policy.parsing import RunDefaults, read_policy

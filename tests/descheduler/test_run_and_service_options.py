@@ -26,7 +26,8 @@ from berth_descheduler.cli import run as run_command
 from berth_descheduler.cli.main import berth, run
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
 from berth_descheduler.observers import CycleObserver
-from berth_descheduler.options.policy import cycle_settings, run_planner_settings, settings_to_serve
+from berth_descheduler.options.policy import settings_to_serve
+from berth_descheduler.options.running import cycle_settings, run_planner_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.server import DeschedulerService, read_service_settings, serve
 from berth_descheduler.settings import (

@@ -26,15 +26,13 @@ from berth_descheduler.options.output import (
 )
 from berth_descheduler.options.planner import planner_options
 from berth_descheduler.options.policy import (
-    cycle_settings,
     naming_what_was_typed,
     policy_option,
-    run_options,
-    run_planner_settings,
     settings_to_plan,
     settings_to_run,
     settings_to_serve,
 )
+from berth_descheduler.options.running import cycle_settings, run_options, run_planner_settings
 from berth_descheduler.options.safety import moves_option
 
 __all__ = [

@@ -4,7 +4,7 @@ import gzip
 from importlib.resources import files
 
 from berth_descheduler.capabilities.demo.cli.scenario import PLANNER_OPTIONS, PLANNER_SETTINGS
-from berth_descheduler.options.policy import run_planner_settings
+from berth_descheduler.options.running import run_planner_settings
 from berth_descheduler.planner import plan
 from berth_descheduler.plugins import Defragmentation, default_plugins
 from berth_descheduler.server import serve

@@ -11,7 +11,8 @@ from berth_descheduler.options import duration_option, naming_options, planner_o
 from berth_descheduler.options.command import PARAMETERS
 from berth_descheduler.options.durations import duration_option_from_zero
 from berth_descheduler.options.planner import longest_grace
-from berth_descheduler.options.policy import LEASE_PATIENCE_SECONDS, READY_TIMEOUT, F, with_ready_timeout
+from berth_descheduler.options.policy import F
+from berth_descheduler.options.running import LEASE_PATIENCE_SECONDS, READY_TIMEOUT, with_ready_timeout
 from berth_descheduler.planner import PlanLimits, PlanScope, WaveLimits
 from berth_descheduler.plugins import default_settings
 from berth_descheduler.policy import RunDefaults
