@@ -42,7 +42,7 @@ _COMMANDS: Final = {
     "policy": "plans:policy_command",
     "run": "run:run_command",
     "show": "plans:show_command",
-    "snapshot": "plan:snapshot_command",
+    "snapshot": "snapshot:snapshot_command",
     "top": "plan:top_command",
     "ui": "ui:ui_command",
     "uninstall": "uninstall:uninstall_command",

@@ -36,6 +36,7 @@ from berth_core import (
 )
 from berth_core.decoding import convert
 from berth_descheduler.capability import PlanTrial, TriedPlan
+from berth_descheduler.cli.snapshot import snapshot_option
 from berth_descheduler.migration.moves.surge_eligibility import find_unsurgeable
 from berth_descheduler.options import (
     GroupedCommand,
@@ -67,7 +68,6 @@ from berth_descheduler.planner import (
     with_ways,
     without_surges,
 )
-from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import PlanInput, find_restrictions, read_documents
 from berth_descheduler.registry import EVERY_CAPABILITY
 from berth_descheduler.report import (
@@ -91,16 +91,7 @@ from berth_descheduler.report import (
     view_cluster,
     working,
 )
-from berth_descheduler.snapshots import (
-    STANDARD_STREAM,
-    LiveCluster,
-    PlanSource,
-    SnapshotFile,
-    dump_cluster,
-    read_capacity,
-    read_snapshot_file,
-    write_snapshot_file,
-)
+from berth_descheduler.snapshots import LiveCluster, PlanSource, SnapshotFile, read_capacity, read_snapshot_file
 from berth_descheduler.watched_cluster import WatchedCluster
 from berth_kube import DEPLOYMENTS, MIGRATION_PLANS, NODES, KubeClient, NotFoundError, connect
 from berth_service.command_line import OwnCommand
@@ -110,13 +101,6 @@ from berth_service.process import collect_garbage_rarely, interrupt_on_signals
 _FAILED: Final = 1
 _FOR_OUTPUT: Final = 0.02
 """The part of `--time-limit` that is left to write the plan."""
-
-_snapshot_option = click.option(
-    "--snapshot",
-    type=click.Path(),
-    metavar="FILE",
-    help="File that `berth snapshot` or kubectl wrote, - for standard input.",
-)
 
 _PLAN_TRIALS: Final = tuple(trial for capability in EVERY_CAPABILITY for trial in capability.plan_trials)
 
@@ -129,7 +113,7 @@ def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("plan", cls=GroupedCommand)
-@_snapshot_option
+@snapshot_option
 @click.option(
     "--snapshot-kinds",
     metavar="KINDS",
@@ -322,7 +306,7 @@ What is free is stranded for a shape where a node has too little of something el
     cls=OwnCommand,
     help=" ".join((_FRAGMENTATION_HELP.strip(), *(section.help for section in _SECTIONS))),
 )
-@_snapshot_option
+@snapshot_option
 @cluster_options
 @click.option(
     "--shape",
@@ -367,30 +351,6 @@ def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: st
         return file_snapshot
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-fragmentation") as client:
         return read_capacity(client)
-
-
-# --- snapshot command ------------------------------------------------------------------------------------------------
-# `berth snapshot`: writes what `berth plan` reads.
-
-
-@click.command("snapshot", cls=OwnCommand)
-@cluster_options
-@namespace_option
-@click.option(
-    "--file",
-    type=click.Path(),
-    default=STANDARD_STREAM,
-    metavar="FILE",
-    help="File to write, compressed if its name ends in .gz; default: standard output.",
-)
-def snapshot_command(*, kubeconfig: str | None, context: str | None, namespace: str, file: str) -> None:
-    """Write the nodes, the pods and all else that a plan is made from, as a v1 List.
-
-    Pods are written as the API server has them, environment variables among them.
-    """
-    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-snapshot") as client:
-        document = dump_cluster(client, installed_plugins().reads(), namespace)
-    write_snapshot_file(file, document)
 
 
 # --- berth top -------------------------------------------------------------------------------------------------------
