@@ -35,7 +35,7 @@ _COMMANDS: Final = {
     "abort": "plans:abort_command",
     "approve": "plans:approve_command",
     "doctor": "doctor:doctor_command",
-    "fragmentation": "plan:fragmentation_command",
+    "fragmentation": "fragmentation:fragmentation_command",
     "plan": "plan:plan_command",
     "plans": "plans:plans_command",
     "policies": "plans:policies_command",
