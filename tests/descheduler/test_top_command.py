@@ -26,7 +26,7 @@ from berth_core.labels import (
 from berth_core.migration_plans import MigrationPlan
 from berth_core.objects import Node, Taint
 from berth_core.snapshot import Snapshot
-from berth_descheduler.cli import plan as plan_commands
+from berth_descheduler.cli import top as top_commands
 from berth_descheduler.cli.main import run
 from berth_descheduler.report.top import NodeMark, mark_of, view_cluster
 from berth_descheduler.report.top_frame import Scroll, render_frame
@@ -57,7 +57,7 @@ def tainted(key: str, effect: str = "NoSchedule") -> Node:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     made = fragmented_cluster()
-    monkeypatch.setattr("berth_descheduler.cli.plan.connect", lambda **_: made)
+    monkeypatch.setattr("berth_descheduler.cli.top.connect", lambda **_: made)
     return made
 
 
@@ -219,7 +219,7 @@ SCROLLED = {
 def test_keys_scroll_the_nodes(typed: str, want: int) -> None:
     scroll = Scroll()
     scroll.fit(100, 10)
-    for key in plan_commands._KEY.findall(typed):
+    for key in top_commands._KEY.findall(typed):
         scroll.press(key)
     assert scroll.first == want
 

@@ -43,7 +43,7 @@ _COMMANDS: Final = {
     "run": "run:run_command",
     "show": "plans:show_command",
     "snapshot": "snapshot:snapshot_command",
-    "top": "plan:top_command",
+    "top": "top:top_command",
     "ui": "ui:ui_command",
     "uninstall": "uninstall:uninstall_command",
 }

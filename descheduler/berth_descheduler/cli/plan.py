@@ -1,31 +1,18 @@
-"""The commands that only look: `berth plan`, `fragmentation`, `snapshot` and `top`.
+"""`berth plan`: shows what would be moved in a snapshot or in the live cluster, and changes nothing."""
 
-They look at a snapshot or at the live cluster, and change nothing.
-"""
-
-import os
-import re
-import select
-import sys
-import termios
-import threading
-import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import click
 import msgspec
-from rich.console import Console
-from rich.live import Live
 
 from berth_core import (
     ClockDeadline,
     Deadline,
     InputError,
-    MigrationPlan,
     MoveMethod,
     NoDeadline,
     PlannedMove,
@@ -42,18 +29,14 @@ from berth_descheduler.options import (
     GroupedCommand,
     Output,
     cluster_options,
-    duration_option,
     moves_option,
     namespace_option,
     naming_what_was_typed,
-    objects_output_option,
     output_option,
     planner_options,
     policy_option,
-    selector_option,
     settings_to_plan,
     write_described,
-    write_names,
 )
 from berth_descheduler.planner import (
     Plan,
@@ -70,28 +53,21 @@ from berth_descheduler.registry import EVERY_CAPABILITY
 from berth_descheduler.report import (
     Occasion,
     ReportFile,
-    Scroll,
     Terminal,
-    TopView,
     describe_plan,
-    describe_view,
     missing_in_words,
     output_console,
     plan_page,
     price_option,
     print_plan,
     refuse_second_prices,
-    render_frame,
     report_option,
-    view_cluster,
     working,
 )
-from berth_descheduler.snapshots import LiveCluster, PlanSource, SnapshotFile, read_capacity
-from berth_descheduler.watched_cluster import WatchedCluster
-from berth_kube import DEPLOYMENTS, MIGRATION_PLANS, NODES, KubeClient, NotFoundError, connect
-from berth_service.command_line import OwnCommand
+from berth_descheduler.snapshots import LiveCluster, PlanSource, SnapshotFile
+from berth_kube import DEPLOYMENTS, connect
 from berth_service.extras import Extra, require
-from berth_service.process import collect_garbage_rarely, interrupt_on_signals
+from berth_service.process import collect_garbage_rarely
 
 _FAILED: Final = 1
 _FOR_OUTPUT: Final = 0.02
@@ -282,98 +258,3 @@ def _plan_once(given: PlanInput, source: PlanSource | None, deadline: Deadline) 
         return without_surges(read, make, lacking)
     why_not = partial(find_unsurgeable, source.objects)
     return with_ways(plan_surges(read, make, why_not, deadline), read, why_not)
-
-
-# --- berth top -------------------------------------------------------------------------------------------------------
-# The nodes and the plan under way; live on a terminal, shown once where there is none.
-
-FIRST_LOOK_SECONDS = 60.0
-"""How long the first reading of a cluster may take."""
-
-_QUIT = "q"
-_KEY = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O[A-Z])|.", re.DOTALL)
-
-
-@click.command("top", cls=OwnCommand)
-@cluster_options
-@click.option("--once", is_flag=True, help="Show one frame and exit; the default without a terminal.")
-@click.option("--interval", default="2s", show_default=True, metavar="DURATION", help="Time between two refreshes.")
-@selector_option("nodes")
-@objects_output_option
-def top_command(
-    *, kubeconfig: str | None, context: str | None, once: bool, interval: str, selector: str, output: Output
-) -> None:
-    """Show every node with how full it is and what goes on there, and the plan under way. Changes nothing.
-
-    The picture follows the cluster by watches until q or Ctrl-C; arrows, PgUp, PgDn, Home and End scroll the nodes.
-    """
-    seconds = duration_option({"interval": interval}, "interval")
-    console = output_console()
-    is_live = output.for_people and not once and console.is_terminal and not console.is_dumb_terminal
-    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-top") as client:
-        if is_live:
-            with suppress(KeyboardInterrupt), interrupt_on_signals():
-                show_live(client, console, seconds, threading.Event(), selector)
-            return
-        view = _look_once(client, selector)
-    if output.for_people:
-        console.print(render_frame(view, SystemClock().now(), wide=output is Output.WIDE))
-    elif output is Output.NAME:
-        write_names(NODES.name_for_kubectl, (line.usage.name for line in view.nodes))
-    else:
-        write_described(describe_view(view), output)
-
-
-def show_live(client: KubeClient, console: Console, seconds: float, stop: threading.Event, selector: str = "") -> None:
-    """Draw the cluster again and again until asked to stop; raises what keeps it from being read."""
-    clock, scroll = SystemClock(), Scroll()
-    with WatchedCluster(client) as cluster, _Keys(stop) as keys:
-        with console.status("reading the cluster"):
-            cluster.await_first_look(FIRST_LOOK_SECONDS)
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            view, due = view_cluster(cluster.snapshot(), cluster.plans(), selector), clock.monotonic() + seconds
-            while not stop.is_set():
-                live.update(render_frame(view, clock.now(), console.height, scroll=scroll), refresh=True)
-                for key in keys.read(due - clock.monotonic()):
-                    if key == _QUIT:
-                        return
-                    scroll.press(key)
-                if (now := clock.monotonic()) >= due:
-                    cluster.check()
-                    view, due = view_cluster(cluster.snapshot(), cluster.plans(), selector), now + seconds
-
-
-class _Keys:
-    """Reads the keys that are pressed on a terminal, without echo and Enter."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-        self._terminal = sys.stdin.fileno() if sys.stdin.isatty() else None
-        self._before: list[Any] = []
-
-    def __enter__(self) -> Self:
-        if self._terminal is not None:
-            self._before = termios.tcgetattr(self._terminal)
-            tty.setcbreak(self._terminal, termios.TCSANOW)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._terminal is not None:
-            termios.tcsetattr(self._terminal, termios.TCSANOW, self._before)
-
-    def read(self, seconds: float) -> list[str]:
-        """Return the keys as their sequences, as soon as there are some, none after so many seconds."""
-        if self._terminal is None:
-            self._stop.wait(max(0.0, seconds))
-        elif select.select([self._terminal], [], [], max(0.0, seconds))[0]:
-            return _KEY.findall(os.read(self._terminal, 1024).decode(errors="replace")) or [_QUIT]
-        return []
-
-
-def _look_once(client: KubeClient, selector: str) -> TopView:
-    snapshot = read_capacity(client)
-    try:
-        plans = client.list(MIGRATION_PLANS, type=MigrationPlan).items
-    except NotFoundError:
-        plans = ()  # a cluster without Berth has nodes, too
-    return view_cluster(snapshot, plans, selector)
