@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from berth_core.policies import Trigger
-from berth_descheduler.cli import plans
-from berth_descheduler.cli import plans as commands
+from berth_descheduler.cli import plans, policies
 from berth_descheduler.cli.main import run
 from berth_descheduler.report.policies import trigger_in_words
 from berth_kube.errors import NotFoundError
@@ -57,8 +56,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """An empty cluster in memory in place of the API server; waiting takes no time."""
     made = FakeCluster()
     made.start_service()
-    monkeypatch.setattr(commands, "connect", lambda **_: made)
-    monkeypatch.setattr(commands, "SystemClock", FakeClock)
+    monkeypatch.setattr(policies, "connect", lambda **_: made)
+    for commands in (plans, policies):
+        monkeypatch.setattr(commands, "SystemClock", FakeClock)
     monkeypatch.setattr(plans, "SystemClock", FakeClock)
     return made
 
@@ -193,7 +193,7 @@ def test_options_may_stand_before_run_as_well_as_after_it(
         asked.append(which)
         return cluster
 
-    monkeypatch.setattr(commands, "connect", connect)
+    monkeypatch.setattr(policies, "connect", connect)
 
     assert run(["policies", "--kubeconfig", "mine", "--output", "json", "run", "nightly", "--context", "there"]) == 0
 

@@ -27,7 +27,7 @@ from berth_descheduler.api.schemas import (
     RunRequest,
     StreamedEvent,
 )
-from berth_descheduler.cli import plans
+from berth_descheduler.cli import plans, policies
 from berth_descheduler.cli.main import run
 from berth_descheduler.report import ListedPlan
 from berth_kube.client import KubeClient
@@ -213,7 +213,8 @@ def test_commands_write_the_documents_that_the_interface_answers(
     with serving(cluster()) as url:
         answers = {path: ask("GET", f"{url}/v1/{path}").json() for path in ("plans/plan-begun", "plans", "policies")}
 
-    monkeypatch.setattr(plans, "connect", lambda **_: cluster())
+    for commands in (plans, policies):
+        monkeypatch.setattr(commands, "connect", lambda **_: cluster())
     begun = {one["name"]: one for one in answers["plans"]["items"]}["plan-begun"]
     assert (begun["states"], begun["landedOnTarget"], begun["freedNodeCount"]) == ({"Pending": 1, "Landed": 1}, 1, 1)
     for command, path in (("show plan-begun", "plans/plan-begun"), ("plans", "plans"), ("policies", "policies")):

@@ -1,8 +1,4 @@
-"""The commands on plans and policies in the cluster, for people.
-
-They are `berth plans`, `show`, `approve` and `abort`, `berth policies` with `run`, and for files `berth policy lint`
-and `berth policy convert`.
-"""
+"""The commands on plans in the cluster: `berth plans`, `show`, `approve` and `abort`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,8 +7,6 @@ from typing import Any, Final, TypeVar
 
 import click
 from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from berth_core import (
     STARVING_JOB_LABEL,
@@ -24,14 +18,13 @@ from berth_core import (
     Reservation,
     RunMode,
     SystemClock,
-    printable_line,
 )
 from berth_descheduler.cli.plan_waiting import PlanWaiter, WaitTimeoutError
 from berth_descheduler.cli.shown_plans import recall, remember
 from berth_descheduler.migration.absent_programs import SERVICE, why_absent
 from berth_descheduler.migration.plans.conflicts import refuse_approval
 from berth_descheduler.migration.plans.looked_at import LookedAt
-from berth_descheduler.migration.plans.requests import abort, approve, request_run
+from berth_descheduler.migration.plans.requests import abort, approve
 from berth_descheduler.options import (
     Output,
     all_namespaces_option,
@@ -41,25 +34,12 @@ from berth_descheduler.options import (
     duration_option,
     names_of,
     objects_output_option,
-    output_option,
     selector_option,
-    to_yaml,
     write_described,
     write_names,
 )
-from berth_descheduler.plugins import installed_plugins
-from berth_descheduler.policy import (
-    CONVERTED_PLUGIN,
-    ConvertedProfile,
-    Linted,
-    Severity,
-    convert_upstream,
-    lint_located,
-    read_documents,
-)
 from berth_descheduler.report import (
     NO_PLANS,
-    NO_POLICIES,
     Occasion,
     PlanHead,
     PlanList,
@@ -67,31 +47,20 @@ from berth_descheduler.report import (
     Terminal,
     describe_stored_plan,
     list_plan,
-    list_policies,
     newest_first,
     output_console,
     price_option,
     refuse_second_prices,
     render_plan_list,
-    render_policies,
     render_stored_plan,
     render_waiting_rooms,
     report_option,
     stored_plan_page,
     what_to_do,
 )
-from berth_descheduler.snapshots import read_capacity, read_snapshot_file
-from berth_kube import (
-    DESCHEDULER_POLICIES,
-    MIGRATION_PLANS,
-    RESERVATIONS,
-    KubeClient,
-    KubeError,
-    NotFoundError,
-    Resource,
-    connect,
-)
-from berth_service.command_line import OwnCommand, OwnGroup, write_line, write_notice
+from berth_descheduler.snapshots import read_capacity
+from berth_kube import MIGRATION_PLANS, RESERVATIONS, KubeClient, KubeError, NotFoundError, Resource, connect
+from berth_service.command_line import OwnCommand, write_notice
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -155,7 +124,9 @@ def plans_command(
     if output.for_people:
         _print(render_plan_list(plans, SystemClock().now(), wide=output is Output.WIDE), room_reservations)
     else:
-        _write(MIGRATION_PLANS, plans, PlanList(items=tuple(map(list_plan, plans)), remaining=0, go_on=""), output)
+        write_objects(
+            MIGRATION_PLANS, plans, PlanList(items=tuple(map(list_plan, plans)), remaining=0, go_on=""), output
+        )
         if not plans:
             write_notice(NO_PLANS)
 
@@ -200,7 +171,7 @@ def show_command(
     if output.for_people:
         _print(render_stored_plan(stored_plan, SystemClock().now(), price), room_reservations)
     else:
-        _write(MIGRATION_PLANS, [stored_plan], describe_stored_plan(stored_plan), output)
+        write_objects(MIGRATION_PLANS, [stored_plan], describe_stored_plan(stored_plan), output)
 
 
 @click.command("approve", cls=OwnCommand)
@@ -231,7 +202,7 @@ def approve_command(
         looked_at = _as_shown(client, plan) if uid is None else LookedAt(uid=_required_uid(uid))
         ask = partial(approve, looked_at=looked_at)
         approved_plan = _ask(client, plan, ask, said="is approved", wait_seconds=seconds if wait else None)
-    return tell(approved_plan, output, waited=wait)
+    return show_after_request(approved_plan, output, waited=wait)
 
 
 @click.command("abort", cls=OwnCommand)
@@ -246,12 +217,12 @@ def abort_command(
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-abort") as client:
         aborting_plan = _ask(client, plan, abort, said="is being aborted", wait_seconds=seconds if wait else None)
-    tell(aborting_plan, output, waited=wait)
+    show_after_request(aborting_plan, output, waited=wait)
     return 0
 
 
 @contextmanager
-def known(argument: str, name: str | None, listed_by: str) -> Iterator[None]:
+def explaining_not_found(argument: str, name: str | None, listed_by: str) -> Iterator[None]:
     """Turn "not found" in the block into an `InputError` about the name or the cluster."""
     try:
         yield
@@ -266,10 +237,10 @@ def waiter(client: KubeClient, seconds: float, clock: Clock | None = None) -> Pl
     return PlanWaiter(client, clock or SystemClock(), Terminal(stderr=True), seconds)
 
 
-def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
+def show_after_request(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
     """Show a plan after a request and return the exit code: 1 if the plan is over and not all landed."""
     if not output.for_people:
-        _write(MIGRATION_PLANS, [plan], describe_stored_plan(plan), output)
+        write_objects(MIGRATION_PLANS, [plan], describe_stored_plan(plan), output)
     elif waited:
         output_console().print(f"{plan.phase.value}: {plan.status.message}", highlight=False, markup=False)
         if advice := what_to_do(plan):
@@ -286,15 +257,15 @@ def _ask(
     wait_seconds: float | None,
 ) -> MigrationPlan:
     """Make a request about a plan and return the plan, after its end if there is time to wait."""
-    with known("PLAN", plan, "berth plans"):
+    with explaining_not_found("PLAN", plan, "berth plans"):
         if wait_seconds is not None and ask is not abort and _is_for_service(_get(client, plan)):
-            _refuse_without_service(client, "nothing was approved")
+            refuse_without_service(client, "nothing was approved")
         asked_plan = ask(client, plan)
     write_notice(f"plan {plan} {said}")
     if wait_seconds is None:
         return asked_plan
     if ask is abort and _is_for_service(asked_plan):
-        _refuse_without_service(client, "the plan ends when one is there")
+        refuse_without_service(client, "the plan ends when one is there")
     return waiter(client, wait_seconds).wait_until_over(plan)
 
 
@@ -322,14 +293,14 @@ def _is_for_service(plan: MigrationPlan) -> bool:
     return plan.spec.mode is not None and not plan.phase.terminal
 
 
-def _refuse_without_service(client: KubeClient, consequence: str) -> None:
+def refuse_without_service(client: KubeClient, consequence: str) -> None:
     """Raise `WaitTimeoutError` where no service is there that could do what is waited for."""
     if why := why_absent(client, SystemClock(), SERVICE, namespace=None, report=write_notice):
         raise WaitTimeoutError(f"{why}; {consequence}")
 
 
 def _list(client: KubeClient, selector: str = "") -> tuple[MigrationPlan, ...]:
-    with known("PLAN", None, "berth plans"):
+    with explaining_not_found("PLAN", None, "berth plans"):
         return newest_first(client.list(MIGRATION_PLANS, label_selector=selector, type=MigrationPlan).items)
 
 
@@ -349,7 +320,7 @@ def _print(plans: RenderableType, kept: Sequence[Reservation]) -> None:
 
 
 def _get(client: KubeClient, plan: str) -> MigrationPlan:
-    with known("PLAN", plan, "berth plans"):
+    with explaining_not_found("PLAN", plan, "berth plans"):
         return client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
 
 
@@ -368,7 +339,7 @@ def _write_report(
     report.write(stored_plan_page(plan, read_capacity(client), occasion, price))
 
 
-def _write(
+def write_objects(
     resource: Resource, objects: Iterable[MigrationPlan | DeschedulerPolicy], described: object, output: Output
 ) -> None:
     """Write objects for machines: what describes them, or their names as `kubectl get --output name` does."""
@@ -376,199 +347,3 @@ def _write(
         write_described(described, output)
         return
     write_names(resource.name_for_kubectl, (shown_object.metadata.name for shown_object in objects))
-
-
-# --- policies --------------------------------------------------------------------------------------------------------
-# `berth policies`: what is in force, and a run on request; `berth policy lint`: what a file would mean.
-
-
-@click.group("policies", cls=OwnGroup, invoke_without_command=True)
-@cluster_options
-@selector_option("policies")
-@all_namespaces_option
-@objects_output_option
-@click.pass_context
-def policies_command(
-    asked: click.Context, *, kubeconfig: str | None, context: str | None, selector: str, output: Output
-) -> None:
-    """List the policies in the cluster: when they run, whether they can, and how their last run ended."""
-    if asked.invoked_subcommand is not None:
-        options = {"kubeconfig": kubeconfig, "context": context, "output": output.value}
-        asked.default_map = {asked.invoked_subcommand: options}  # options may stand before `run` as well as after it
-        return
-    with (
-        connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client,
-        known("POLICY", None, "berth policies"),
-    ):
-        policies = client.list(DESCHEDULER_POLICIES, label_selector=selector, type=DeschedulerPolicy).items
-    if output.for_people:
-        output_console().print(render_policies(policies, SystemClock().now(), wide=output is Output.WIDE))
-    else:
-        _write(DESCHEDULER_POLICIES, policies, list_policies(policies), output)
-        if not policies:
-            write_notice(NO_POLICIES)
-
-
-@policies_command.command("run")
-@click.argument("policy", shell_complete=complete_policies)
-@cluster_options
-@click.option(
-    "--mode",
-    type=click.Choice([mode.value for mode in RunMode], case_sensitive=False),
-    help="Plan: only make the plan; Approve: wait for `berth approve`; Auto: carry it out. Default: the policy's.",
-)
-@wait_options("the plan is made and, in the mode Auto, over", "30m")
-@objects_output_option
-def run_policy_command(
-    *,
-    policy: str,
-    kubeconfig: str | None,
-    context: str | None,
-    mode: str | None,
-    wait: bool,
-    timeout: str,
-    output: Output,
-) -> int:
-    """Ask the service in the cluster to run a policy now. With --wait, exit code 1 if it did not all go as planned."""
-    seconds = duration_option({"timeout": timeout}, "timeout")
-    run_mode = None if mode is None else RunMode(mode)
-    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client:
-        with known("POLICY", policy, "berth policies"):
-            client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
-            if wait:
-                _refuse_without_service(client, "nothing was asked for")
-            requested_plan = request_run(client, SystemClock(), policy, mode=run_mode)
-        name = requested_plan.metadata.name
-        click.echo(f"asked for a run of policy {policy}: berth show {name}", err=True)
-        if wait:
-            requested_plan = waiter(client, seconds).wait(name, _has_come_to_rest)
-    return tell(requested_plan, output, waited=wait)
-
-
-def _has_come_to_rest(plan: MigrationPlan) -> bool:
-    """Return whether nothing more happens to a plan by itself."""
-    if plan.phase is PlanPhase.PROPOSED:
-        return plan.spec.mode is not RunMode.AUTO
-    return plan.phase.terminal
-
-
-# --- policy command --------------------------------------------------------------------------------------------------
-# `berth policy lint`: what is said of a policy's file before the cluster sees it; `berth policy convert`: a file of the
-# upstream descheduler as policies of ours.
-
-_CLEAN = 0
-_WARNED = 1
-_WRONG = 2
-
-
-@click.group("policy", cls=OwnGroup)
-def policy_command() -> None:
-    """Work on the file of a DeschedulerPolicy; needs no cluster."""
-
-
-@policy_command.command("lint")
-@click.argument("file", type=click.Path())
-@click.option("--strict", is_flag=True, help="Exit code 1 where there are warnings.")
-@click.option(
-    "--snapshot",
-    type=click.Path(),
-    metavar="SNAPSHOT",
-    help="File that `berth snapshot` or kubectl wrote: also say which limits are too low for its nodes.",
-)
-@output_option
-def lint_command(file: str, output: Output, *, strict: bool, snapshot: str | None) -> int:
-    """Say what is wrong with the policies in FILE (- for standard input), and what will not work well.
-
-    FILE may also be one of the upstream descheduler (descheduler/v1alpha2), each of whose profiles is read as a policy.
-    Exit code 2 if a policy cannot be run.
-    """
-    documents = read_documents(file, "FILE")
-    if not documents:
-        raise InputError("FILE", file, "a DeschedulerPolicy", said="empty")
-    registry, cluster = installed_plugins(), None if snapshot is None else read_snapshot_file(snapshot)
-    linted = [linted_policy for document in documents for linted_policy in lint_located(document, registry, cluster)]
-    if output.for_people:
-        output_console().print(_render(linted))
-    else:
-        write_described(describe_linted(linted), output)
-    return _exit_code(linted, strict=strict)
-
-
-@policy_command.command("convert")
-@click.argument("file", type=click.Path())
-def convert_command(file: str) -> int:
-    """Write the policies in FILE (- for standard input) of the upstream descheduler as DeschedulerPolicies.
-
-    FILE is of descheduler/v1alpha2; each of its profiles becomes a policy, which moves no pod that the file keeps. What
-    is otherwise than there stands in comments. A policy has the mode Plan and no trigger: set both.
-    """
-    registry = installed_plugins()
-    converted = [
-        profile for document in read_documents(file, "FILE") for profile in convert_upstream(document.content, registry)
-    ]
-    if not converted:
-        raise InputError("FILE", file, "a policy of the upstream descheduler", said="empty")
-    if all(profile.policy is None for profile in converted):
-        notes = "; ".join(note for profile in converted for note in profile.notes)
-        text = f"without a plugin that moves pods here: {notes or 'none is enabled'}"
-        raise InputError("FILE", file, f"{CONVERTED_PLUGIN} or a plugin of Berth", said=text)
-    write_line("---\n".join(map(_as_yaml, converted)).rstrip())
-    for profile in converted:
-        for note in profile.notes:
-            write_notice(f"{profile.name or 'profile'}: {note}")
-    return _CLEAN
-
-
-def _as_yaml(profile: ConvertedProfile) -> str:
-    """Return a policy with comments on what is otherwise than in the file; of a profile without one the comments."""
-    head = f"From the profile {profile.name or 'without a name'} of a policy of the upstream descheduler."
-    heads, document = [f"{head} No policy, as nothing is left that moves pods:"], ""
-    if profile.policy is not None:
-        heads = [head, "Runs are made on request and touch nothing: set spec.trigger and spec.mode."]
-        document = to_yaml(profile.policy)
-    return "".join(f"# {printable_line(comment)}\n" for comment in (*heads, *profile.notes)) + document
-
-
-def describe_linted(linted: Iterable[Linted]) -> list[dict[str, object]]:
-    """Return what was found in builtins.
-
-    The names are a promise to those who read the JSON.
-    """
-    return [
-        {
-            "policy": linted_policy.name,
-            "valid": not linted_policy.count(Severity.ERROR),
-            "findings": [
-                {
-                    "severity": finding.severity.value,
-                    "field": finding.field,
-                    "line": finding.line,
-                    "message": finding.message,
-                }
-                for finding in linted_policy.findings
-            ],
-        }
-        for linted_policy in linted
-    ]
-
-
-def _render(linted: Sequence[Linted]) -> RenderableType:
-    """Return what was found as a table, a line each."""
-    table = Table("policy", "", "line", "field", "what is said of it", box=None, padding=(0, 2, 0, 0))
-    colours = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
-    for linted_policy in linted:
-        for finding in linted_policy.findings:
-            severity = Text(finding.severity.value, style=colours[finding.severity])
-            line = str(finding.line or "")
-            table.add_row(Text(linted_policy.name), severity, line, Text(finding.field), Text(finding.message))
-        if not linted_policy.findings:
-            table.add_row(Text(linted_policy.name), Text("ok", style="green"), "", "", "")
-    return table
-
-
-def _exit_code(linted: Iterable[Linted], *, strict: bool) -> int:
-    linted_policies = tuple(linted)
-    if any(linted_policy.count(Severity.ERROR) for linted_policy in linted_policies):
-        return _WRONG
-    has_warnings = any(linted_policy.count(Severity.WARNING) for linted_policy in linted_policies)
-    return _WARNED if strict and has_warnings else _CLEAN
