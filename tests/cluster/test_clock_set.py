@@ -9,7 +9,8 @@ from typing import Final
 import pytest
 
 from berth_core.reservations import ReservationPhase, ReservationReason
-from berth_sandbox.faults import FaultKind, FaultProxy, HoldPlan
+from berth_sandbox.fault_proxy import FaultProxy
+from berth_sandbox.faults import FaultKind, HoldPlan
 from berth_sandbox.sandbox import Sandbox
 from handover_calls import deletes_the_placeholder
 from proxied_operator import held, proxy, undisturbed

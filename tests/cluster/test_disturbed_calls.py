@@ -11,7 +11,8 @@ import pytest
 
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import RESERVATIONS
-from berth_sandbox.faults import BalancerFaults, FaultKind, FaultPlan, FaultProxy, NoFaults, SeededFaults
+from berth_sandbox.fault_proxy import FaultProxy
+from berth_sandbox.faults import BalancerFaults, FaultKind, FaultPlan, NoFaults, SeededFaults
 from cluster_objects import overbooked_nodes
 from proxied_operator import operator, proxy, undisturbed
 from reservation_stage import Stage

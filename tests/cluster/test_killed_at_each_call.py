@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 
 from berth_core.reservations import ReservationPhase
-from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan, NoFaults
+from berth_sandbox.fault_proxy import FaultProxy
+from berth_sandbox.faults import Call, FaultKind, HoldPlan, NoFaults
 from cluster_objects import overbooked_nodes
 from handover_calls import CALLS, records_the_event
 from proxied_operator import calls, operator, proxy, undisturbed

@@ -13,7 +13,8 @@ from typing import Final
 import pytest
 
 from berth_core.reservations import ReservationPhase, SlotState
-from berth_sandbox.faults import FaultKind, FaultProxy, HoldPlan, NoFaults
+from berth_sandbox.fault_proxy import FaultProxy
+from berth_sandbox.faults import FaultKind, HoldPlan, NoFaults
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes
 from handover_calls import deletes_the_placeholder

@@ -17,7 +17,8 @@ from berth_kube.resources import (
     PODS,
     SERVICES,
 )
-from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
+from berth_sandbox.fault_proxy import FaultProxy
+from berth_sandbox.faults import Call, FaultKind, HoldPlan
 from descheduling_stage import MOVERS, PLANNER, Run, Scene
 from ready_endpoints import ready_endpoints, watched_endpoints
 from service_processes import OperatorProcess

@@ -14,13 +14,13 @@ from berth_kube.errors import ConflictError, GoneError, ServerError, TooManyRequ
 from berth_kube.resources import PODS
 from berth_kube.retries import NO_RETRIES
 from berth_kube.watch_items import Changed, Listed
+from berth_sandbox.fault_proxy import FaultProxy
 from berth_sandbox.faults import (
     BalancerFaultAt,
     BalancerFaults,
     Call,
     Fault,
     FaultKind,
-    FaultProxy,
     HoldPlan,
     LateWatch,
     SeededFaults,
