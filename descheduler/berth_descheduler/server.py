@@ -47,7 +47,10 @@ from berth_descheduler.settings import PLAN_RETENTION, CycleSettings, Service, S
 from berth_descheduler.traces import plan_traces
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
 from berth_service.health import Answer, HealthServer
-from berth_service.process import collect_garbage_rarely, configure_logs, parse_address, share_one_heap, stop_on_signals
+from berth_service.logs import configure_logs
+from berth_service.memory import collect_garbage_rarely, share_one_heap
+from berth_service.process import parse_address
+from berth_service.signals import stop_on_signals
 
 _LOG = structlog.get_logger(__name__)
 _FAILED = 1

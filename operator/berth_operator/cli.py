@@ -35,7 +35,9 @@ from berth_operator.settings import (
     WebhookSettings,
 )
 from berth_service.command_line import OwnCommand
-from berth_service.process import collect_garbage_rarely, configure_logs, parse_address, unique_identity
+from berth_service.logs import configure_logs
+from berth_service.memory import collect_garbage_rarely
+from berth_service.process import parse_address, unique_identity
 
 _REQUEST_SECONDS: Final = 10.0
 _SWITCH_SECONDS: Final = 0.0005

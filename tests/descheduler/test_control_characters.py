@@ -120,7 +120,7 @@ def test_json_and_yaml_escape_them(text: str) -> None:
 @pytest.mark.parametrize("as_json", [True, False], ids=["for machines", "for people"])
 def test_a_line_of_the_log_escapes_them(as_json: bool) -> None:  # noqa: FBT001 - a parameter of the case
     script = (
-        "import structlog; from berth_service.process import configure_logs\n"
+        "import structlog; from berth_service.logs import configure_logs\n"
         f"configure_logs('info', as_json={as_json})\n"
         f"structlog.get_logger().info({EVIL!r}, pod={EVIL!r})"
     )

@@ -41,7 +41,7 @@ from berth_descheduler.settings import (
 )
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES
-from berth_service.process import stop_on_signals
+from berth_service.signals import stop_on_signals
 from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster

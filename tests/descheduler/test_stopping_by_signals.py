@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from berth_service.process import interrupt_on_signals, stop_on_signals
+from berth_service.signals import interrupt_on_signals, stop_on_signals
 
 ENDING = [signal.SIGTERM, signal.SIGHUP]
 

@@ -24,7 +24,9 @@ from berth_kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from berth_service.process import configure_logs, parse_address, release_memory, unique_identity
+from berth_service.logs import configure_logs
+from berth_service.memory import release_memory
+from berth_service.process import parse_address, unique_identity
 
 CALL = Call("list", "nodes")
 FAILURE = Failure(500, "Odd", "so it is")
@@ -56,7 +58,7 @@ def test_released_memory_has_no_quantities_of_a_cluster_left() -> None:
 
 FREES_IN_LIVING_THREADS = """
 import sys, threading
-from berth_service.process import release_memory, share_one_heap
+from berth_service.memory import release_memory, share_one_heap
 
 def resident_kilobytes():
     with open("/proc/self/status") as status:

@@ -28,7 +28,7 @@ import logging, sys, warnings
 from berth_service.standard_output import keep_logs_apart, own_output
 keep_logs_apart()
 {NOISE}
-from berth_service.process import configure_logs
+from berth_service.logs import configure_logs
 configure_logs("info", as_json=True)
 {NOISE}
 warnings.warn("a warning of a library")

@@ -67,7 +67,7 @@ from berth_descheduler.report import (
 from berth_descheduler.snapshots import LiveCluster, PlanSource, SnapshotFile
 from berth_kube import DEPLOYMENTS, connect
 from berth_service.extras import Extra, require
-from berth_service.process import collect_garbage_rarely
+from berth_service.memory import collect_garbage_rarely
 
 _FAILED: Final = 1
 _FOR_OUTPUT: Final = 0.02

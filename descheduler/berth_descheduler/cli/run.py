@@ -45,7 +45,8 @@ from berth_descheduler.report import (
 )
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import MIGRATION_PLANS, KubeClient, connect
-from berth_service.process import configure_logs, stop_on_signals
+from berth_service.logs import configure_logs
+from berth_service.signals import stop_on_signals
 
 LISTED_FAILURES: Final = 20
 _FAILED: Final = 1

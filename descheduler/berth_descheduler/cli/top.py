@@ -29,7 +29,7 @@ from berth_descheduler.snapshots import read_capacity
 from berth_descheduler.watched_cluster import WatchedCluster
 from berth_kube import MIGRATION_PLANS, NODES, KubeClient, NotFoundError, connect
 from berth_service.command_line import OwnCommand
-from berth_service.process import interrupt_on_signals
+from berth_service.signals import interrupt_on_signals
 
 FIRST_LOOK_SECONDS = 60.0
 """How long the first reading of a cluster may take."""

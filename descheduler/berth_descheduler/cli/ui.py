@@ -24,7 +24,8 @@ from berth_descheduler.options import cluster_options, namespace_option
 from berth_kube import SERVICES, ForbiddenError, KubeClient, NotFoundError, connect
 from berth_service.command_line import OwnCommand, write_line, write_notice
 from berth_service.extras import Extra, require
-from berth_service.process import configure_logs, stop_on_signals
+from berth_service.logs import configure_logs
+from berth_service.signals import stop_on_signals
 
 _FORWARDED: Final = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) ->")
 _SUFFIX: Final = "-rest"

@@ -14,7 +14,7 @@ from berth_core.decoding import convert
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.planner import plan
 from berth_descheduler.policy import PolicyRun
-from berth_service.process import release_memory
+from berth_service.memory import release_memory
 
 _NODES: Final = 6
 _NAME: Final = "warm-up"

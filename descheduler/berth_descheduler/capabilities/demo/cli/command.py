@@ -49,7 +49,7 @@ from berth_sandbox.sandbox import EXAMPLE_NAMESPACE, Sandbox
 from berth_sandbox.settings import SandboxSettings
 from berth_service.command_line import OwnCommand
 from berth_service.extras import Extra, require
-from berth_service.process import interrupt_on_signals
+from berth_service.signals import interrupt_on_signals
 
 _KEPT_NAME = "demo"
 _CONSOLIDATE = "consolidate"

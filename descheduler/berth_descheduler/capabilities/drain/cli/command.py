@@ -49,7 +49,8 @@ from berth_descheduler.plugins import installed_plugins, on_demand_settings
 from berth_descheduler.policy import PlanSettings, RunDefaults, read_plan_settings
 from berth_descheduler.report import Terminal, describe_plan, describe_run
 from berth_kube import MIGRATION_PLANS, NODES, KubeClient, connect
-from berth_service.process import configure_logs, stop_on_signals
+from berth_service.logs import configure_logs
+from berth_service.signals import stop_on_signals
 
 _LOOK_SECONDS: Final = 1.0
 

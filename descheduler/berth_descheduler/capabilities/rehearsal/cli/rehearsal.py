@@ -39,7 +39,8 @@ from berth_sandbox.ports import LOOPBACK, free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import SandboxSettings
-from berth_service.process import configure_logs, interrupt_on_signals, stop_on_signals
+from berth_service.logs import configure_logs
+from berth_service.signals import interrupt_on_signals, stop_on_signals
 
 _OPERATOR: Final = "berth-operator"
 _DESCHEDULER: Final = "berth-descheduler"
