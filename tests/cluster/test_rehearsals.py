@@ -15,7 +15,8 @@ from rich.console import Console
 from berth_core.migration_plans import MoveMethod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.capabilities.rehearsal.cli import rehearsal
-from berth_descheduler.capabilities.rehearsal.cli.twin import OwnerKey, Twin, fill_sandbox
+from berth_descheduler.capabilities.rehearsal.cli.twin import OwnerKey, Twin
+from berth_descheduler.capabilities.rehearsal.cli.twin_sandbox import fill_sandbox
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_kube.resources import PODS

@@ -14,7 +14,8 @@ from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload
 from berth_descheduler.capabilities.rehearsal.cli.rehearsal import Rehearsal, compare
-from berth_descheduler.capabilities.rehearsal.cli.twin import OWNER_LABEL, OwnerKey, Twin, build_twin, in_twin
+from berth_descheduler.capabilities.rehearsal.cli.twin import OWNER_LABEL, OwnerKey, Twin, build_twin
+from berth_descheduler.capabilities.rehearsal.cli.twin_sandbox import in_twin
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, plan
 from builders import bare_pod, container, disruption_budget, node, owner, pod, volcano_pod, workload

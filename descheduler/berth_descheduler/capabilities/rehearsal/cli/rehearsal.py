@@ -27,7 +27,8 @@ from berth_core import (
     count,
     first_few,
 )
-from berth_descheduler.capabilities.rehearsal.cli.twin import build_twin, fill_sandbox, in_twin
+from berth_descheduler.capabilities.rehearsal.cli.twin import build_twin
+from berth_descheduler.capabilities.rehearsal.cli.twin_sandbox import fill_sandbox, in_twin
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.plans.publishing import publish_plan
 from berth_descheduler.outcome import Outcome

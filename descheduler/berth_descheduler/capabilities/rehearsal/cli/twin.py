@@ -1,13 +1,10 @@
-"""Makes the twin of a snapshot: its nodes, pods and their owners, in an empty sandbox.
+"""The twin of a snapshot: the bodies of its nodes, pods and their owners, as they are made in an empty sandbox.
 
 Pods that are evicted in the twin are made again by owners like their own.
 """
 
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,40 +15,19 @@ from berth_core import (
     PLACEHOLDER_LABEL,
     TEMPLATE_HASH_LABEL,
     Node,
-    ObjectReference,
-    PlannedMove,
     Pod,
     PodDisruptionBudget,
-    RetryableError,
     Snapshot,
     count,
-    matches_labels,
 )
-from berth_kube import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    JOBS,
-    NAMESPACES,
-    NODES,
-    PDBS,
-    PODS,
-    PRIORITY_CLASSES,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    AlreadyExistsError,
-    KubeClient,
-    Resource,
-)
-from berth_sandbox.bootstrap import takes_pods
-from berth_sandbox.components import Component
-from berth_sandbox.sandbox import Sandbox
+from berth_kube import DAEMON_SETS, DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, Resource
 
 OWNER_LABEL: Final = "rehearsal.berth.volcano.sh/owner"
 """On the pods of the twin, by which its owners select them, and on the nodes of a DaemonSet."""
 
 _OWNERS: Final = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, DAEMON_SETS)
-_KINDS: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in _OWNERS}
-_NODE_LIFECYCLE: Final = "node.kubernetes.io/"
+OWNER_KINDS: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in _OWNERS}
+NODE_LIFECYCLE: Final = "node.kubernetes.io/"
 _SECURITY_LABELS: Final = "pod-security.kubernetes.io/"
 _PER_POD_LABELS: Final = frozenset(
     {"statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", TEMPLATE_HASH_LABEL}
@@ -59,16 +35,9 @@ _PER_POD_LABELS: Final = frozenset(
 _SYSTEM_CLASSES: Final = "system-"
 _HIGHEST_PRIORITY: Final = 1_000_000_000
 _SCHEDULER: Final = "default-scheduler"
-_AT_ONCE: Final = 16
-_POLL_SECONDS: Final = 0.5
-_SETTLE_SECONDS: Final = 300.0
 _NEVER_THERE: Final = (
     "admission webhooks, quotas, autoscalers, volumes, and the time that real pods need to start and end"
 )
-
-Progress = Callable[[str], None]
-
-# --- the twin --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +80,7 @@ def build_twin(snapshot: Snapshot, deployments: Iterable[Mapping[str, Any]] = ()
     living_pods = [pod for pod in snapshot.pods if not pod.is_terminal and not pod.is_terminating]
     pods_by_owner: defaultdict[OwnerKey, list[Pod]] = defaultdict(list)
     for pod in living_pods:
-        if (key := _owner_key(pod)) is not None:
+        if (key := owner_key(pod)) is not None:
             pods_by_owner[key].append(pod)
     names = {key: f"owner-{number}" for number, key in enumerate(pods_by_owner)}
     labels_of_nodes = _labels_of_daemons(pods_by_owner, names)
@@ -140,12 +109,12 @@ def build_twin(snapshot: Snapshot, deployments: Iterable[Mapping[str, Any]] = ()
     )
 
 
-def _owner_key(pod: Pod) -> OwnerKey | None:
+def owner_key(pod: Pod) -> OwnerKey | None:
     """Return the owner of a pod in the twin: another kind than it can have is played by a ReplicaSet."""
     owner = pod.controller
     if owner is None or owner.kind == "Node" or _is_kept_apart(pod):
         return None
-    owner_resource = _KINDS.get(owner.kind)
+    owner_resource = OWNER_KINDS.get(owner.kind)
     if owner_resource is not None and owner_resource.api_version == owner.api_version:
         return OwnerKey(owner.kind, pod.metadata.namespace, owner.name)
     return OwnerKey(REPLICA_SETS.kind, pod.metadata.namespace, f"{owner.kind.lower()}-{owner.name}")
@@ -219,7 +188,7 @@ def _build_node(node: Node, labels: Mapping[str, str]) -> dict[str, Any]:
     """Return a node; one that is not ready takes no pods in the twin."""
     # Taints such as node.kubernetes.io/unreachable follow from conditions: the node controller of the twin would take
     # them off, as its nodes are ready.
-    taints = [_plain(taint) for taint in node.taints if not taint.key.startswith(_NODE_LIFECYCLE)]
+    taints = [_plain(taint) for taint in node.taints if not taint.key.startswith(NODE_LIFECYCLE)]
     return {
         "metadata": {"name": node.metadata.name, "labels": {**node.metadata.labels, **labels}},
         "spec": {"taints": taints, "unschedulable": node.spec.unschedulable or not node.ready},
@@ -283,7 +252,7 @@ def _template_hash(key: OwnerKey) -> str:
 
 
 def _build_pod(pod: Pod, names: Mapping[OwnerKey, str], with_deployment: Collection[OwnerKey]) -> TwinObject:
-    key = _owner_key(pod)
+    key = owner_key(pod)
     metadata: dict[str, Any] = {"name": pod.metadata.name, "namespace": _namespace_in_twin(pod)}
     if not _is_kept_apart(pod):
         metadata["labels"] = {**pod.metadata.labels, **({OWNER_LABEL: names[key]} if key is not None else {})}
@@ -423,124 +392,5 @@ def _say_left_out(snapshot: Snapshot, living: Sequence[Pod]) -> Iterator[str]:
 
 
 def _is_played(pod: Pod) -> bool:
-    owner, key = pod.controller, _owner_key(pod)
+    owner, key = pod.controller, owner_key(pod)
     return key is not None and owner is not None and (key.kind, key.name) != (owner.kind, owner.name)
-
-
-# --- the sandbox -----------------------------------------------------------------------------------------------------
-
-
-def fill_sandbox(sandbox: Sandbox, twin: Twin, say: Progress) -> tuple[Mapping[OwnerKey, str], Mapping[str, str]]:
-    """Make a twin in an empty sandbox; return the uids of owners, and of pods by namespace and name.
-
-    Controllers begin once all is made, so that each owner finds its pods. Raises `RetryableError` if the cluster does
-    not come to rest.
-    """
-    with sandbox.connect() as client, ThreadPoolExecutor(_AT_ONCE) as pool:
-        for namespace in twin.namespaces:
-            with suppress(AlreadyExistsError):
-                client.create(NAMESPACES, namespace)
-        names = [raw_namespace["metadata"]["name"] for raw_namespace in twin.namespaces]
-        # The controller manager makes each namespace's ServiceAccount, without which pods are refused: so it is stopped
-        # only after this.
-        _await(lambda: all(takes_pods(client, name) for name in names), "service accounts")
-        # With controllers at work a ReplicaSet would make pods of its own before those of the snapshot are there to be
-        # adopted.
-        sandbox.kill(Component.CONTROLLER_MANAGER)
-        objects_text = f"{count(len(twin.nodes), 'node')} and {count(len(twin.pods), 'pod')}"
-        say(f"making {objects_text} with their owners")
-        for body in twin.priority_classes:
-            client.create(PRIORITY_CLASSES, body)
-        list(pool.map(lambda body: client.create(NODES, body), twin.nodes))
-        deployments_made = _create_owned(client, pool, twin.owners, {}, of=(DEPLOYMENTS.kind,))
-        other_owners_made = _create_owned(
-            client, pool, twin.owners, deployments_made, of=_KINDS.keys() - {DEPLOYMENTS.kind}
-        )
-        owners = {**deployments_made, **other_owners_made}
-        uids_of_pods = pool.map(lambda pod: _create(client, PODS, pod, owners), twin.pods)
-        pods = {_key(pod.body): uid for pod, uid in zip(twin.pods, uids_of_pods, strict=True)}
-        for body in twin.budgets:
-            client.create(PDBS, body, namespace=body["metadata"]["namespace"])
-        sandbox.restart(Component.CONTROLLER_MANAGER)
-        say("waiting until all pods are ready")
-        bound_pods = sum("nodeName" in pod.body["spec"] for pod in twin.pods)
-        _await(lambda: _is_settled(client, bound_pods), "pods and disruption budgets")
-    return owners, pods
-
-
-def _key(body: Mapping[str, Any]) -> str:
-    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
-
-
-def _create_owned(
-    client: KubeClient,
-    pool: ThreadPoolExecutor,
-    objects: Mapping[OwnerKey, TwinObject],
-    owners: Mapping[OwnerKey, str],
-    *,
-    of: Collection[str],
-) -> dict[OwnerKey, str]:
-    """Create the owners of some kinds; return their uids."""
-    keys = [key for key in objects if key.kind in of]
-    uids = pool.map(lambda key: _create(client, _KINDS[key.kind], objects[key], owners), keys)
-    return dict(zip(keys, uids, strict=True))
-
-
-def _create(client: KubeClient, resource: Resource, twin_object: TwinObject, owners: Mapping[OwnerKey, str]) -> str:
-    """Create an object with the reference to its owner; return its uid."""
-    body, key = twin_object.body, twin_object.owner
-    metadata = body["metadata"]
-    if key is not None:
-        reference = {"apiVersion": _KINDS[key.kind].api_version, "kind": key.kind, "name": key.name}
-        references = [{**reference, "uid": owners[key], "controller": True, "blockOwnerDeletion": True}]
-        body = {**body, "metadata": {**metadata, "ownerReferences": references}}
-    return str(client.create(resource, body, namespace=metadata["namespace"])["metadata"]["uid"])
-
-
-def _is_settled(client: KubeClient, bound: int) -> bool:
-    """Return whether nodes and bound pods are ready, and the budgets count all that they cover."""
-    if any(
-        taint.key == f"{_NODE_LIFECYCLE}not-ready"
-        for node in client.list(NODES, type=Node).items
-        for taint in node.taints
-    ):
-        return False
-    ready = [pod for pod in client.list(PODS, type=Pod).items if pod.is_ready and not pod.is_terminating]
-    if len(ready) < bound:
-        return False
-    return all(_counts_all(budget, ready) for budget in client.list(PDBS, type=PodDisruptionBudget).items)
-
-
-def _counts_all(budget: PodDisruptionBudget, ready: Iterable[Pod]) -> bool:
-    """Return whether a budget's status counts the pods that are ready."""
-    namespace, selector = budget.metadata.namespace, budget.spec.selector
-    covered_pods = sum(
-        pod.metadata.namespace == namespace and matches_labels(selector, pod.metadata.labels) for pod in ready
-    )
-    # Until the disruption controller has counted the pods, disruptionsAllowed is 0, and each eviction would be refused
-    # with 429.
-    return budget.status.observed_generation is not None and budget.status.current_healthy >= covered_pods
-
-
-def _await(is_done: Callable[[], bool], awaited: str) -> None:
-    deadline = time.monotonic() + _SETTLE_SECONDS
-    while not is_done():
-        if time.monotonic() > deadline:
-            raise RetryableError(f"the twin was not ready within {_SETTLE_SECONDS:g} s: {awaited}")
-        time.sleep(_POLL_SECONDS)
-
-
-def in_twin(
-    move: PlannedMove, snapshot: Snapshot, owners: Mapping[OwnerKey, str], pods: Mapping[str, str]
-) -> PlannedMove:
-    """Return a move with the uids that its pod and owner have in the twin."""
-    key = f"{move.namespace}/{move.pod}"
-    pod = next((snapshot_pod for snapshot_pod in snapshot.pods if snapshot_pod.key == key), None)
-    owner = _owner_key(pod) if pod is not None else None
-    reference = None
-    if owner is not None:
-        version = _KINDS[owner.kind].api_version
-        reference = ObjectReference(
-            api_version=version, kind=owner.kind, namespace=owner.namespace, name=owner.name, uid=owners[owner]
-        )
-    return msgspec.structs.replace(move, pod_uid=pods.get(key, ""), owner=reference)
