@@ -28,9 +28,6 @@ class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """Base of all structs here: unknown fields are skipped, defaults are not encoded."""
 
 
-# --- metadata and label selectors ---------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=1024)  # plans ask ten times for every pod
 def api_group(api_version: str) -> str:
     """Return the API group of an `apiVersion`; the core group is ""."""
@@ -90,9 +87,6 @@ class LabelSelector(ApiStruct, frozen=True, kw_only=True):
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
-
-
-# --- affinity, tolerations, spread ----------------------------------------------------------------------------------
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
@@ -192,9 +186,6 @@ class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
 
 SPREAD_HARD: Final = "DoNotSchedule"
 """`whenUnsatisfiable` of a constraint that schedulers may not break."""
-
-
-# --- pods -----------------------------------------------------------------------------------------------------------
 
 
 class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
@@ -527,9 +518,6 @@ def is_unschedulable(pod: Pod) -> bool:
     return any(condition.status == "False" and condition.reason == _UNSCHEDULABLE for condition in scheduled_conditions)
 
 
-# --- nodes ----------------------------------------------------------------------------------------------------------
-
-
 class Taint(ApiStruct, frozen=True, kw_only=True):
     """A taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
 
@@ -610,9 +598,6 @@ class Node(ApiStruct, frozen=True, kw_only=True):
 def is_marked_as_freed(node: Node) -> bool:
     """Return whether a node has the annotation or the taint of freed nodes."""
     return FREED_ANNOTATION in node.metadata.annotations or any(taint.key == FREED_TAINT for taint in node.taints)
-
-
-# --- what protects, ranks and holds pods ----------------------------------------------------------------------------
 
 
 class PodDisruptionBudgetSpec(ApiStruct, frozen=True, kw_only=True):
