@@ -24,7 +24,8 @@ from berth_core import (
     RunMode,
     Snapshot,
 )
-from berth_descheduler.framework.interfaces import BalancePlugin, DeschedulePlugin, PluginSet, PluginType
+from berth_descheduler.framework.enabled_plugins import PluginSet
+from berth_descheduler.framework.interfaces import BalancePlugin, DeschedulePlugin, PluginType
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.outcome import NotBegun
 from berth_descheduler.planner import Plan

@@ -15,7 +15,8 @@ from berth_core.migration_plans import PlannedMove
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled, PluginError, PodFilter
+from berth_descheduler.framework.enabled_plugins import Enabled, PluginError
+from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.migration.moves.eviction_request import evict
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck

@@ -8,7 +8,8 @@ import pytest
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import ClusterView, Enabled, PodFilter
+from berth_descheduler.framework.enabled_plugins import Enabled
+from berth_descheduler.framework.interfaces import ClusterView, PodFilter
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refuser
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.migration.validation.revalidation import revalidate

@@ -10,7 +10,8 @@ from berth_core.labels import CONTROL_PLANE_KEYS
 from berth_core.migration_plans import MoveReason
 from berth_core.objects import Node, Taint, Toleration, is_control_plane_node
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
+from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import PlannerSettings, plan

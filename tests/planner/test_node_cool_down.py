@@ -8,7 +8,8 @@ from berth_core.labels import LAST_MOVED_ANNOTATION
 from berth_core.migration_plans import MoveReason
 from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
+from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import PlannerSettings, plan

@@ -8,7 +8,7 @@ import pytest
 
 from berth_core.objects import Node, Pod, Taint, Toleration
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner import PlannerSettings, plan

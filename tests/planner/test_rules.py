@@ -8,7 +8,7 @@ import pytest
 from berth_core.migration_plans import MoveReason
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.rules import GuardedRule, NodeRole, Rule

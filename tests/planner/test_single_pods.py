@@ -12,7 +12,8 @@ from berth_core.migration_plans import MoveReason
 from berth_core.objects import LabelSelector, Pod
 from berth_core.selector_texts import parse_selector
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
+from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.migration.validation.revalidation import revalidate

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
+from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.goals import goal_named

@@ -10,7 +10,8 @@ from berth_core.clock import format_timestamp
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PersistentVolumeClaim
-from berth_descheduler.framework.interfaces import ClusterView, Enabled, PluginSet
+from berth_descheduler.framework.enabled_plugins import Enabled, PluginSet
+from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner.evictability import Evictability
 from berth_descheduler.plugins.default_evictor import DefaultEvictor

@@ -7,7 +7,7 @@ import yaml
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework import ClusterView, Refusal
 from berth_descheduler.framework import RefusalReason as Reason
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.plugins.registry import PluginRegistry, installed_plugins
 from berth_descheduler.policy.profiles import read_profile
 from builders import namespace, pod

@@ -8,15 +8,8 @@ import pytest
 from berth_core.errors import InputError, RetryableError
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import (
-    Candidate,
-    ClusterView,
-    Enabled,
-    Objection,
-    PluginError,
-    PluginSet,
-    PodFilter,
-)
+from berth_descheduler.framework.enabled_plugins import Enabled, PluginError, PluginSet
+from berth_descheduler.framework.interfaces import Candidate, ClusterView, Objection, PodFilter
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from builders import pod

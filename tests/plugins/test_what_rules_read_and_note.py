@@ -14,7 +14,8 @@ from rich.console import Console
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, Objective
 from berth_core.objects import ObjectMeta
 from berth_core.snapshot import ObjectKind, Snapshot
-from berth_descheduler.framework.interfaces import ClusterView, Enabled, PodFilter
+from berth_descheduler.framework.enabled_plugins import Enabled
+from berth_descheduler.framework.interfaces import ClusterView, PodFilter
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.registry import PluginRegistry, default_plugins

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from berth_descheduler.framework.interfaces import ClusterView, Enabled, PluginSet, PodFilter
+from berth_descheduler.framework.enabled_plugins import Enabled, PluginSet
+from berth_descheduler.framework.interfaces import ClusterView, PodFilter
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.defragmentation import (

@@ -11,7 +11,8 @@ from enum import Enum, auto
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from berth_core import InputError, Node, Pod, RetryableError, Snapshot
-from berth_descheduler.framework.interfaces import ClusterView, PluginSet, failure_of
+from berth_descheduler.framework.enabled_plugins import PluginSet, failure_of
+from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal
 
 Answer = TypeVar("Answer")

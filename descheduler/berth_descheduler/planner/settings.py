@@ -18,7 +18,8 @@ from berth_core import (
     read_percentage,
 )
 from berth_core.policies import MOVES_PER_CONTROLLER, MOVES_PER_WAVE
-from berth_descheduler.framework.interfaces import NO_FAILURES, FailedMoves, PastMove, PluginSet
+from berth_descheduler.framework.enabled_plugins import PluginSet
+from berth_descheduler.framework.interfaces import NO_FAILURES, FailedMoves, PastMove
 from berth_descheduler.framework.rules import Rule
 
 R = TypeVar("R", bound=Rule)

@@ -13,7 +13,8 @@ from functools import cached_property
 from msgspec.structs import replace as with_fields
 
 from berth_core import Pod, Snapshot
-from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
+from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
 from berth_descheduler.planner.problem import Problem, Proposal, Wishes, source_refusal

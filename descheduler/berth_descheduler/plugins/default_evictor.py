@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from berth_core import InputError, LabelSelector, OwnerReference, Pod, PriorityClass, matches_labels, parse_timestamp
 from berth_descheduler.framework import ClusterView, PodFilter, Refusal, RefusalReason
-from berth_descheduler.framework.interfaces import PluginSet
+from berth_descheduler.framework.enabled_plugins import PluginSet
 from berth_descheduler.planner import (
     EVICT_ANNOTATION,
     NO_EVICTION_ANNOTATION,

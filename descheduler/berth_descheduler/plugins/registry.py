@@ -13,7 +13,8 @@ from typing import Any, Final, cast
 from berth_core import InputError, Objective
 from berth_core.snapshot import ObjectKind
 from berth_descheduler.capability import OnDemand
-from berth_descheduler.framework.interfaces import Enabled, PluginSet, PluginType, reads_of
+from berth_descheduler.framework.enabled_plugins import Enabled, PluginSet
+from berth_descheduler.framework.interfaces import PluginType, reads_of
 from berth_descheduler.goals import goal_named
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.planner.goal import Goal

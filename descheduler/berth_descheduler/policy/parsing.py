@@ -20,7 +20,7 @@ from berth_core import (
     parse_duration,
     parse_selector,
 )
-from berth_descheduler.framework.interfaces import PluginSet
+from berth_descheduler.framework.enabled_plugins import PluginSet
 from berth_descheduler.planner import PlanLimits, PlannerSettings, WaveLimits
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_descheduler.plugins import PluginRegistry, default_settings, settings_with

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard, TypeVar
 
 from berth_core import InputError, LabelSelector
+from berth_descheduler.framework.enabled_plugins import Enabled, PluginSet
 from berth_descheduler.framework.interfaces import (
     BalancePlugin,
     DeschedulePlugin,
-    Enabled,
     FilterPlugin,
     PluginKind,
-    PluginSet,
     PreEvictionFilterPlugin,
 )
 from berth_descheduler.plugins import (

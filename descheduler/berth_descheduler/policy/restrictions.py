@@ -25,7 +25,7 @@ from berth_core import (
     format_selector,
     is_over,
 )
-from berth_descheduler.framework.interfaces import Enabled, PluginSet
+from berth_descheduler.framework.enabled_plugins import Enabled, PluginSet
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner import EvictableNamespaces, Plan, PlannerSettings, Strategy, Thresholds
 from berth_descheduler.plugins import DefaultEvictor, DefaultEvictorArgs, Defragmentation, DefragmentationArgs, goal_of

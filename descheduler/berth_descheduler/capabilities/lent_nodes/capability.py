@@ -11,7 +11,8 @@ from berth_descheduler.capabilities.lent_nodes.own_runs import zone_policies
 from berth_descheduler.capabilities.lent_nodes.plugin import ARGUMENTS, LentNodes, evicts_for_room
 from berth_descheduler.capabilities.lent_nodes.rule import LentNodesRule
 from berth_descheduler.capability import Advice, Capability, EvictedPod, OwnPolicy
-from berth_descheduler.framework.interfaces import PluginSet, PluginType
+from berth_descheduler.framework.enabled_plugins import PluginSet
+from berth_descheduler.framework.interfaces import PluginType
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 

@@ -33,7 +33,7 @@ from berth_descheduler.capabilities.lent_nodes.jobs import (
 )
 from berth_descheduler.capabilities.lent_nodes.room import RoomForOthers
 from berth_descheduler.framework import Candidate, ClusterView
-from berth_descheduler.framework.interfaces import PluginSet
+from berth_descheduler.framework.enabled_plugins import PluginSet
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 from berth_descheduler.planner import EvictableNamespaces, Strategy
 

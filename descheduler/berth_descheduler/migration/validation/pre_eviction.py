@@ -16,7 +16,7 @@ from berth_core.decoding import convert
 from berth_core.policies import MOVES_PER_CONTROLLER
 from berth_descheduler.capability import EvictedPod
 from berth_descheduler.framework import ClusterView, Refusal, RefusalReason
-from berth_descheduler.framework.interfaces import PluginSet, Refusing
+from berth_descheduler.framework.enabled_plugins import PluginSet, Refusing
 from berth_descheduler.migration.validation.live_owners import read_owners, read_siblings
 from berth_descheduler.migration.validation.live_volumes import volume_refusals
 from berth_descheduler.planner import Gangs, gangs_of

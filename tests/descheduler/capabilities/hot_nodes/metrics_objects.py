@@ -7,7 +7,7 @@ from berth_core.objects import Node, Pod
 from berth_core.snapshot import RawObject, Snapshot
 from berth_descheduler.capabilities.hot_nodes.plugin import HotNodes
 from berth_descheduler.capabilities.hot_nodes.readings import NODE_METRICS, POD_METRICS
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.planner import PlannerSettings
 from builders import NOON, NOON_TEXT, node, owner, pod
 from planner_settings import with_plugins, with_settings

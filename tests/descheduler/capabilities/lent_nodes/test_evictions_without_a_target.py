@@ -16,7 +16,7 @@ from berth_core.labels import EMPTY_BY_ANNOTATION, EVICT_PERIOD_ANNOTATION, REVO
 from berth_core.migration_plans import MigrationPlan, RunMode
 from berth_descheduler.capabilities.lent_nodes.plugin import LENT_NODES, LentNodes
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.outcome import Outcome, Verdict

@@ -14,7 +14,8 @@ from berth_core import InputError, Node, Pod, Snapshot, format_timestamp
 from berth_descheduler.capabilities.lent_nodes.jobs import why_not_evicted
 from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes
 from berth_descheduler.framework import Candidate, ClusterView, RefusalReason
-from berth_descheduler.framework.interfaces import Enabled, FailedMoves, PastMove
+from berth_descheduler.framework.enabled_plugins import Enabled
+from berth_descheduler.framework.interfaces import FailedMoves, PastMove
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.registry import default_settings

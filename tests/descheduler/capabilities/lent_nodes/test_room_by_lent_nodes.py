@@ -15,7 +15,7 @@ from berth_core.objects import PodCondition, PodStatus
 from berth_descheduler.capabilities.lent_nodes.jobs import why_not_evicted
 from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes
 from berth_descheduler.framework import RefusalReason
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import Plan, PlannerSettings, plan, pods_losing_room
 from berth_descheduler.plugins import default_plugins, goal_of, settings_with

@@ -13,7 +13,7 @@ from berth_core.plan_rooms import RoomReason, RoomState
 from berth_core.reservations import Reservation
 from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.migration.manifests.room_reservations import job_reservation_name
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.outcome import Outcome, Verdict

@@ -9,7 +9,7 @@ from berth_core import STARVING_JOBS, Pod, PodGroup, Snapshot
 from berth_core.objects import PodCondition
 from berth_core.pod_groups import PodGroupSpec
 from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins import default_plugins, settings_with
 from builders import NOON, bare_pod, node, volcano_pod_group

@@ -35,7 +35,7 @@ from berth_core.reservations import (
 )
 from berth_descheduler.capabilities.starving_jobs.pending_jobs import find_pending_jobs
 from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins import default_plugins, settings_with

@@ -25,7 +25,7 @@ from berth_core import (
 )
 from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_descheduler.capabilities.windows.plugin import ReservationWindows
-from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins import default_plugins, settings_with
 from berth_descheduler.report import summarise_plan
