@@ -15,7 +15,8 @@ import msgspec
 from berth_core import MigrationPlan, Snapshot
 from berth_descheduler.capabilities.demo.cli import command as demo
 from berth_descheduler.capabilities.demo.cli import scenario
-from berth_descheduler.capabilities.demo.cli.scenario import PLANNER_SETTINGS, ConsoleNarrator, DemoResult
+from berth_descheduler.capabilities.demo.cli.narration import ConsoleNarrator
+from berth_descheduler.capabilities.demo.cli.scenario import PLANNER_SETTINGS, DemoResult
 from berth_descheduler.options import Output
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.report import Scroll, Terminal, print_plan, render_frame, view_cluster

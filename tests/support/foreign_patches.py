@@ -450,7 +450,7 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
 
 WITHIN: Final = frozenset(
     {
-        "berth_descheduler.capabilities.demo.cli.scenes._lend",
+        "berth_descheduler.capabilities.demo.cli.lent_scene._lend",
         "berth_descheduler.migration.nodes.writes.change_node",
         "berth_kube.taints._change_known",
         "berth_kube.taints._change_taints",

@@ -14,15 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from berth_core import ClockDeadline, InputError, SystemClock, printable_line
+from berth_descheduler.capabilities.demo.cli.narration import ConsoleNarrator
 from berth_descheduler.capabilities.demo.cli.real_nodes import RealDemoResult, run_real_demo
-from berth_descheduler.capabilities.demo.cli.scenario import (
-    PLANNER_SETTINGS,
-    ConsoleNarrator,
-    DemoResult,
-    DemoRun,
-    log_files,
-    run_demo,
-)
+from berth_descheduler.capabilities.demo.cli.scenario import PLANNER_SETTINGS, DemoResult, DemoRun, log_files, run_demo
 from berth_descheduler.capabilities.demo.cli.scenes import SCENES, SceneResult, play_scene
 from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict

@@ -6,11 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Protocol, Self
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from typing import Final, Protocol
 
 from berth_core import MigrationPlan, MoveState, Pod
 from berth_descheduler.goals import DEFAULT_GOAL_OF_COMMANDS
@@ -25,7 +21,7 @@ from berth_descheduler.planner import (
 )
 from berth_descheduler.planner.sentences import in_waves
 from berth_descheduler.plugins import DefragmentationArgs, default_plugins, settings_with
-from berth_descheduler.report import draw_nodes, judge_plan
+from berth_descheduler.report import judge_plan
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import MIGRATION_PLANS, PODS, KubeClient, connect
 from berth_sandbox.ports import LOOPBACK, free_port
@@ -261,67 +257,3 @@ def _result(
 def log_files(folder: Path) -> tuple[Path, ...]:
     """Return where the two services' logs are."""
     return folder / "berth-operator.log", folder / "berth-descheduler.log"
-
-
-# --- narration -------------------------------------------------------------------------------------------------------
-# How the demo is told to people: lines, a progress bar and node maps, all on standard error.
-
-_RESOURCE = "cpu"
-
-
-class ConsoleNarrator:
-    """Tells the demo on a console.
-
-    It is a context manager, so that the bar is gone when it is over.
-    """
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("moves landed"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task: TaskID | None = None
-        self._last_wave_shown = -1
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def say(self, line: str) -> None:
-        """Tell that a step has begun or ended."""
-        self._console.print(f"• {line}", highlight=False, markup=False)
-
-    def show_nodes(self, title: str, fragmentation: Fragmentation) -> None:
-        """Show one character per node, as high as its cpu is requested."""
-        requested = float(fragmentation.utilisation(_RESOURCE))
-        self._console.print()
-        self._console.print(f"{title} (cpu {requested:.0%} requested overall)", style="bold", highlight=False)
-        self._console.print(draw_nodes(fragmentation, _RESOURCE))
-        self._console.print()
-
-    def show_moves(self, running_plan: MigrationPlan) -> None:
-        """Show how many moves have landed; tell each wave as it begins."""
-        moves = running_plan.spec.moves
-        if self._task is None:
-            self.say(f"MigrationPlan {running_plan.metadata.name}: {len(moves)} moves")
-            self._task = self._progress.add_task("moving pods", total=len(moves))
-        states = [move.state for move in running_plan.status.moves]
-        self._progress.update(self._task, completed=sum(state is MoveState.LANDED for state in states))
-        begun_waves = [move.wave for move, state in zip(moves, states, strict=False) if state is not MoveState.PENDING]
-        wave = max(begun_waves, default=-1)
-        if wave > self._last_wave_shown:
-            size = sum(move.wave == wave for move in moves)
-            places = f"{size} place{'' if size == 1 else 's'}"
-            self.say(f"wave {wave} of {max(move.wave for move in moves)}: {places} reserved before any eviction")
-            self._last_wave_shown = wave
