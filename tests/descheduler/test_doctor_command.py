@@ -28,10 +28,8 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.cli import doctor
 from berth_descheduler.cli.main import run
 from berth_descheduler.doctor import ADVICE
-from berth_descheduler.doctor.findings import (
-    find_unanswered_evictions,
-    find_waits_in_vain,
-)
+from berth_descheduler.doctor.reservations import find_waits_in_vain
+from berth_descheduler.doctor.unanswered_evictions import find_unanswered_evictions
 from berth_kube.client import connect
 from berth_sandbox.invariants import BOUND_SECONDS, ClusterState, Invariant, Violation
 from builders import NOON_TEXT, FakeClock, meta, node, owner, pod, reservation

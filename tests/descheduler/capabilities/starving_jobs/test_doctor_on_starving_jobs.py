@@ -17,7 +17,7 @@ from berth_core.reservations import (
     ReservationStatus,
 )
 from berth_descheduler.capabilities.starving_jobs.findings import find_starving_troubles
-from berth_descheduler.doctor.findings import read_policies
+from berth_descheduler.doctor.look import read_policies
 from berth_descheduler.event_reasons import PodEventReason
 from berth_kube.client import connect
 from berth_kube.leases import Lease
