@@ -2,6 +2,7 @@
 
 from berth_descheduler.policy.conversion import CONVERTED_PLUGIN, ConvertedProfile, convert_upstream
 from berth_descheduler.policy.files import read_documents, read_policy_file
+from berth_descheduler.policy.liftable_limits import PlanInput
 from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_located
 from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, read_policy
 from berth_descheduler.policy.plan_settings import (
@@ -14,7 +15,7 @@ from berth_descheduler.policy.plan_settings import (
     without_policy_limits,
 )
 from berth_descheduler.policy.profiles import PolicyError
-from berth_descheduler.policy.restrictions import PlanInput, find_restrictions
+from berth_descheduler.policy.restrictions import find_restrictions
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing, read_timing
 
 __all__ = [
