@@ -26,10 +26,10 @@ class CycleObserver:
         """The execution of the plan begins."""
 
     def replacements_untried(self, reason: str) -> None:
-        """What comes in a pod's stead is not tried by dry run before evictions; called once a plan, in any thread."""
+        """Replacements are not tried by dry run before evictions; called once per plan, from any thread."""
 
     def nodes_freed(self, nodes: Sequence[str]) -> None:
-        """Nodes are free by now that an earlier plan emptied."""
+        """Nodes that an earlier plan emptied have become free."""
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
         """The current statuses of all moves while `wave` is under way; called at every step, changed or not."""

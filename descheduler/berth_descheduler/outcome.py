@@ -54,12 +54,12 @@ class Phase(StrEnum):
 
 
 class Verdict(StrEnum):
-    """How far a cycle came, and the sentence where the run has none of its own; "" where it always has one."""
+    """How far a cycle came; its `sentence` is for a run that has none of its own, "" where every run has one."""
 
     sentence: str
 
     def __new__(cls, value: str, sentence: str) -> Self:
-        """Make a member of its value and its sentence, which none can leave out."""
+        """Make a member of its value and its sentence, so that no verdict can be without one."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.sentence = sentence
@@ -152,13 +152,13 @@ class PlanOutcome:
     """How many of the moves have no target: they only evict."""
 
     outdated: bool = False
-    """Whether too much could not be done any more because others had changed pods and nodes."""
+    """Whether the plan was stopped because others had made too many of its moves impossible."""
 
     freeing_nodes: tuple[str, ...] = ()
     """Nodes that will be free once the last of the moved pods there have ended."""
 
     ending: int = 0
-    """How many pods those are."""
+    """How many pods have yet to end there."""
 
     stuck: int = 0
     """How many moved pods have not ended long after their grace period."""
@@ -340,7 +340,7 @@ class Outcome:
     """Earlier plans of this run, of which it planned the rest again."""
 
     not_replanned: str = ""
-    """Why no further plan was made of what the last could not do, "" where there was nothing."""
+    """Why the rest of the last plan was not planned again, "" where nothing was left of it."""
 
     why: str = ""
     """Why it was not begun, in a sentence that names pods, nodes and numbers; "" where the verdict says all."""
@@ -377,7 +377,7 @@ class Outcome:
 
     @property
     def sentence(self) -> str:
-        """Return what was done, for people."""
+        """Return what was done: plans of interrupted runs, earlier plans of this run, its last plan."""
         adopted_text = "".join(
             f"Continued {plan_outcome.plan}: {plan_outcome.sentence} " for plan_outcome in self.adopted
         )

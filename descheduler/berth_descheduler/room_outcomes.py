@@ -22,10 +22,7 @@ def conclude_rooms(rooms: Sequence[RoomStatus], statuses: Sequence[MoveStatus]) 
 
 
 def describe_rooms(rooms: Sequence[RoomStatus]) -> str:
-    """Return who has the rooms; "" without rooms.
-
-    Few rooms have one sentence each.
-    """
+    """Return who has the rooms: a sentence for each of a few, numbers of many; "" without rooms."""
     if not rooms:
         return ""
     if len(rooms) <= _ROOMS_SHOWN:

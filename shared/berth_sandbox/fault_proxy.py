@@ -36,6 +36,7 @@ _READ_BYTES: Final = 64 * 1024
 _REMEMBERED_CALLS: Final = 5000
 _HELLO_SECONDS: Final = 5.0
 _CERTIFICATE_LIFE: Final = timedelta(days=1)
+# Headers that a proxy must not pass on, as they are about one connection, and those that each side sets by itself.
 _OF_ONE_CONNECTION: Final = {
     "connection",
     "keep-alive",
@@ -211,7 +212,7 @@ class _Server(ThreadingHTTPServer):
         request.recv(_READ_BYTES)
 
     def handle_error(self, *_: object) -> None:
-        """Keep quiet: clients that disconnect are expected."""
+        """Print nothing: clients that disconnect are expected."""
 
 
 class _RelayHandler(BaseHTTPRequestHandler):
@@ -222,7 +223,7 @@ class _RelayHandler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet; the proxy has a journal."""
+        """Print nothing: the proxy has a journal."""
 
     def _relay(self) -> None:
         """Read a call, ask the plan, and do what it says."""
@@ -321,6 +322,8 @@ class _RelayHandler(BaseHTTPRequestHandler):
 
     def _end_as_forgotten(self) -> None:
         """Answer a watch as after compaction: a stream of one error."""
+        # The API server has sent 200 before it looks into the history, so it says 410 in an ERROR event
+        # (kubernetes/kubernetes#25151, #35068). A client that looks only at the status of the answer never lists again.
         line = json.dumps({"type": "ERROR", "object": _status(*_STATUSES[FaultKind.GONE])}).encode() + b"\n"
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

@@ -36,7 +36,7 @@ class FaultKind(StrEnum):
 
     NONE = "none"
     TOO_MANY = "429"
-    """Turned away with Retry-After, not carried out."""
+    """The call is refused with Retry-After and not carried out."""
     SERVER_ERROR = "500"
     UNAVAILABLE = "503"
     CONFLICT = "409"
@@ -45,21 +45,21 @@ class FaultKind(StrEnum):
     LOST_ANSWER = "lost answer"
     """The call is carried out, and the connection is reset instead of an answer."""
     STALL = "stall"
-    """Nothing is carried out and nothing is said for some time, then the connection is reset."""
+    """The call is neither carried out nor answered for some time, then the connection is reset."""
     DELAY = "delay"
     """The call is carried out some time later."""
     NO_BACKEND = "no backend"
-    """The balancer before the API server has no healthy one for some time.
+    """The load balancer in front of the API server has no healthy backend for some time.
 
-    It closes the connection of the call, which is not carried out, and until then each one that it accepts, before the
-    TLS handshake is over.
+    It closes the connection of the call, which is not carried out, and until the time is over each connection that it
+    accepts, before the TLS handshake has ended.
     """
     CUT = "cut"
     """A watch ends in the middle of its stream after some time."""
     LAG = "lag"
     """A watch brings each change some time late, in order."""
     GONE = "410"
-    """A watch is told that its place in the history is forgotten."""
+    """A watch learns that its resource version has been compacted."""
     PAUSE = "pause"
     """The call waits until it is released and is then carried out."""
     HOLD_BEFORE = "hold before"
@@ -89,7 +89,7 @@ class FaultPlan(Protocol):
 
 
 LONGEST_HOLD_SECONDS: Final = 600.0
-"""After so long a held call goes on, whatever the test does."""
+"""A held call goes on after this time, whatever the test does."""
 
 EVERY_FAULT: Final[Mapping[FaultKind, float]] = {
     FaultKind.TOO_MANY: 0.0,
@@ -121,7 +121,7 @@ class SeededFaults:
     """Draws faults from a seed; which call gets which fault depends on the order of calls."""
 
     def __init__(self, seed: int, *, rate: float, watch_rate: float = 0.0) -> None:
-        self._draw = random.Random(seed)  # noqa: S311 - it must be the same again
+        self._draw = random.Random(seed)  # noqa: S311 - a seed has to draw the same faults again
         self._rate = rate
         self._watch_rate = watch_rate
         self._lock = threading.Lock()
@@ -172,7 +172,7 @@ class HoldPlan:
 
 
 class BalancerFaults:
-    """Has the balancer lose its backends at every so many calls, for a few seconds each time."""
+    """Makes the load balancer lose its backends for some seconds at every `calls`-th call that is no watch."""
 
     def __init__(self, *, calls: int, seconds: float) -> None:
         self._calls, self._seconds = calls, seconds
@@ -191,7 +191,7 @@ class BalancerFaults:
 
 
 class BalancerFaultAt:
-    """Has the balancer lose its backends for some seconds at the first matching call."""
+    """Makes the load balancer lose its backends for some seconds at the first matching call."""
 
     def __init__(self, wanted: Callable[[Call], bool], *, seconds: float) -> None:
         self.has_happened = False
@@ -211,7 +211,7 @@ class BalancerFaultAt:
 
 @dataclass(frozen=True, slots=True)
 class LateWatch:
-    """Has each watch of a collection, such as `nodes`, bring its changes late."""
+    """Delays every change that watches of a collection, such as `nodes`, bring."""
 
     plural: str
     seconds: float

@@ -18,7 +18,8 @@ _MAPPED_FROM_BYTES: Final = 128 * 1024
 def collect_garbage_rarely() -> None:
     """Let the garbage collector run rarely: objects of a cluster live long, or die by reference count.
 
-    With Python's default it takes a tenth of an operator's time, and of the time of a plan of a large cluster.
+    At Python's default threshold, collections take a tenth of the processor time of an operator, and of planning a
+    large cluster.
     """
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
 

@@ -98,6 +98,7 @@ class _Keys:
     def __enter__(self) -> Self:
         if self._terminal is not None:
             self._before = termios.tcgetattr(self._terminal)
+            # At once: by default `setcbreak` drops keys that were typed before, while the cluster was being read.
             tty.setcbreak(self._terminal, termios.TCSANOW)
         return self
 
@@ -110,6 +111,7 @@ class _Keys:
         if self._terminal is None:
             self._stop.wait(max(0.0, seconds))
         elif select.select([self._terminal], [], [], max(0.0, seconds))[0]:
+            # Nothing to read although there is something: the terminal is gone, and with it whoever could press q.
             return _KEY.findall(os.read(self._terminal, 1024).decode(errors="replace")) or [_QUIT]
         return []
 

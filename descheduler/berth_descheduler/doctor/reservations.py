@@ -13,7 +13,7 @@ _IN_VAIN: Final[Mapping[tuple[ReservationPhase, str], Invariant]] = {
 
 
 def find_waits_in_vain(state: ClusterState) -> Iterator[Violation]:
-    """Yield the Reservations that wait for capacity in vain; what others own says so of its own."""
+    """Yield the Reservations that wait for capacity in vain, but for those of a controller, which reports it itself."""
     for reservation in state.live_reservations:
         meta, reservation_state = reservation.metadata, reservation.status.state
         is_of_others = STARVING_JOB_LABEL in meta.labels or any(owner.controller for owner in meta.owner_references)

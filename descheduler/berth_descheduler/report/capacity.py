@@ -59,14 +59,14 @@ class WorkloadResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     fragmented: str
     fragmented_ratio: float
     nodes: tuple[FragmentedNode, ...]
-    """The ten with the most that is fragmented."""
+    """The ten nodes on which most of it is fragmented."""
 
 
 class WorkloadCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How fragmented what is free is for the pods of the cluster, each counted alike."""
+    """How fragmented the free capacity is for the pods of the cluster, each of which counts once."""
 
     pods: int
-    """Those that are counted, of the most frequent shapes."""
+    """Pods of the most frequent shapes, which alone are counted."""
     all_pods: int
     shapes: int
     resources: tuple[WorkloadResource, ...]
@@ -96,7 +96,7 @@ class CapacityPoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: int
     empty_nodes: int
     resources: tuple[PointResource, ...]
-    """Those that the pods of the cluster request."""
+    """Resources that the pods of the cluster request."""
 
 
 class CapacityPoints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -104,7 +104,7 @@ class CapacityPoints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     items: tuple[CapacityPoint, ...]
     prometheus: str
-    """Where longer times can be looked at; "" where that is not set."""
+    """URL of the Prometheus that has a longer history; "" where none is set."""
 
 
 def describe_capacity(report: CapacityReport, measured_at: datetime | None = None) -> Capacity:
@@ -121,7 +121,7 @@ def describe_capacity(report: CapacityReport, measured_at: datetime | None = Non
 
 
 def describe_point(report: CapacityReport, measured_at: datetime) -> CapacityPoint:
-    """Return what is kept of a report over time."""
+    """Return the part of a report that the history of the service keeps."""
     capacity = describe_capacity(report, measured_at)
     requested = {state.resource: state.requested_ratio for state in capacity.resources}
     return CapacityPoint(

@@ -45,7 +45,7 @@ class ReportFile:
         return report_file
 
     def write(self, page: ReportPage) -> None:
-        """Write a page, replacing the old file at once, and say where; raises `InputError`."""
+        """Write a page, replacing an old file atomically, and print where; raises `InputError`."""
         text = render_page(page)
         try:
             beside = self.create_beside()
@@ -71,7 +71,7 @@ def report_option(command: F) -> F:
 
 
 def _parse_option(_context: click.Context, _parameter: click.Parameter, name: str | None) -> ReportFile | None:
-    """Check the file before any work begins."""
+    """Check that the file can be written before a run begins, whose report would be lost."""
     return None if name is None else ReportFile.parse(name)
 
 
@@ -83,7 +83,8 @@ def render_page(page: ReportPage) -> str:
 
 @cache
 def _template() -> "Template":
-    """Return the template; jinja2 is imported only when a page is made, because the import takes a while."""
+    """Return the template."""
+    # Imported only when a page is made: the import would slow down every other command.
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
     from markupsafe import Markup  # noqa: PLC0415
 

@@ -147,6 +147,7 @@ def _cell(group: Sequence[str], by_name: Mapping[str, NodeUsage], had_pods: set[
     nodes = [by_name[node_name] for node_name in group if node_name in by_name]
     freed_nodes = sum(node.pods == 0 and node.name in had_pods for node in nodes)
     band, share = _band(nodes, resource), requested_share(nodes, resource)
+    # Rounded up, so that a node with one small pod is not drawn as an empty one.
     level = 0 if band in {Band.EMPTY, Band.GONE} else max(1, min(_LEVELS, -(-share * _LEVELS // 1)))
     return Cell(
         band,

@@ -128,7 +128,7 @@ class ReportPage:
 
 
 def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> tuple[MoveRow, ...]:
-    """Return the moves that did not end as planned."""
+    """Return the moves that did not end as planned, up to the limit of a page."""
     rows = (_row(move, status) for move, status in zip(moves, statuses, strict=False))
     return tuple(row for row in rows if row.state is None or not row.state.succeeded)[:LISTED_MOVES]
 

@@ -38,7 +38,7 @@ def judge_plan(plan: Plan) -> str:
 
 
 def cost_in_words(plan: Plan) -> str:
-    """Return what a plan disturbs, in a sentence."""
+    """Return what a plan disturbs: pods, controllers and priorities."""
     cost = plan.cost
     if not cost.priorities:
         return "Nothing is disturbed."
@@ -54,7 +54,7 @@ def cost_in_words(plan: Plan) -> str:
 
 
 def competing_pods_in_words(plan: Plan) -> str:
-    """Return which waiting pods could take the room of others, in a sentence."""
+    """Return which waiting pods could take the room of others."""
     named_pods = first_few(list(plan.competing_pods), _LISTED_PODS)
     return (
         f"No taint keeps these waiting pods off the room while it is made, for they tolerate every one: {named_pods}."

@@ -34,7 +34,7 @@ _WIDTH_OF_PIPES: Final = 160
 
 
 def output_console() -> Console:
-    """Return the console for standard output, wide and plain without a terminal."""
+    """Return the console for standard output; into a pipe it writes wide lines without colours."""
     output = own_output()
     if isinstance(output, TextIOWrapper):
         output.reconfigure(errors="replace")  # some encodings have no box or bar characters

@@ -281,6 +281,8 @@ def _build_owner(key: OwnerKey, pods: Sequence[Pod], name: str) -> dict[str, Any
         case JOBS.kind:
             # manualSelector: the selector that is generated for a Job is its own uid, which its pods could not know
             # before it was made.
+            # backoffLimit: by default it counts evicted pods too (kubernetes.io/docs/tasks/job/pod-failure-policy), and
+            # the Job has to make each of them again.
             spec |= {"parallelism": len(pods), "backoffLimit": _HIGHEST_PRIORITY, "manualSelector": True}
             if template_spec.get("restartPolicy") not in {"Never", "OnFailure"}:
                 template_spec["restartPolicy"] = "Never"
