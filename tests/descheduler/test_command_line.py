@@ -14,7 +14,8 @@ import pytest
 
 from berth_core.snapshot import Snapshot
 from berth_descheduler import registry
-from berth_descheduler.cli.main import berth, complete_for_kubectl, run
+from berth_descheduler.cli.kubectl_completion import complete_for_kubectl
+from berth_descheduler.cli.main import berth, run
 from builders import node, pod
 
 BERTH = "from berth_descheduler.cli.main import main; main()"

@@ -19,7 +19,7 @@ def main() -> None:
 def complete_for_kubectl() -> None:
     """Print what `kubectl` offers after `kubectl berth …`."""
     keep_output_apart()
-    from berth_descheduler.cli.main import complete_for_kubectl as complete  # noqa: PLC0415 - see above
+    from berth_descheduler.cli.kubectl_completion import complete_for_kubectl as complete  # noqa: PLC0415 - see above
 
     complete()
 

@@ -14,16 +14,16 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
 
 import click
-from click.shell_completion import ShellComplete
 
-from berth_core import BerthError, printable_line, printable_text
-from berth_service.command_line import OwnGroup, version_option, write_line
+from berth_core import BerthError, printable_line
+from berth_service.command_line import OwnGroup, version_option
 from berth_service.extras import MissingPackagesError
 from berth_service.quick_imports import quick_imports
 from berth_service.standard_output import discard_output, keep_output_apart
 
 if TYPE_CHECKING:
     from berth_descheduler.capability import CapabilityCommand
+
 
 INTERRUPTED: Final = 130
 _FAILED: Final = 1
@@ -182,26 +182,3 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _program_name() -> str | None:
     """Return the name of the program if another one calls it; None leaves that to click."""
     return "kubectl berth" if Path(sys.argv[0]).name.startswith(_KUBECTL_PLUGIN) else None
-
-
-# --- completion ------------------------------------------------------------------------------------------------------
-
-_FILE_NAMES: Final = 0
-_NO_FILE_NAMES: Final = 4
-"""What kubectl's completion is told last: whether there are names of files beside these."""
-
-
-def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
-    """Print what `kubectl` offers after `kubectl berth …`.
-
-    `kubectl` asks plugins for it so; the last word is incomplete.
-    """
-    *words, incomplete = sys.argv[1:] if arguments is None else arguments
-    completions = ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete)
-    for completion_item in (completion for completion in completions if completion.type == "plain"):
-        write_line(
-            printable_text(
-                f"{completion_item.value}\t{completion_item.help}" if completion_item.help else completion_item.value
-            )
-        )
-    write_line(f":{_FILE_NAMES if any(offered.type == 'file' for offered in completions) else _NO_FILE_NAMES}")
