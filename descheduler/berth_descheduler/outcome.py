@@ -167,7 +167,6 @@ class PlanOutcome:
     """The positions of the moves whose pods have left and run nowhere now."""
 
     def count(self, state: MoveState) -> int:
-        """Return how many moves are in a state."""
         return sum(status.state is state for status in self.statuses)
 
     @property
@@ -412,7 +411,6 @@ class Outcome:
 
 
 def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *, interrupted: bool) -> PlanPhase:
-    """Return the phase in which a plan ends."""
     landed_moves = sum(status.state.succeeded for status in statuses)
     if interrupted:
         return PlanPhase.ABORTED

@@ -150,13 +150,11 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
 
 
 def required_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
-    """Return the terms of a required pod affinity as written."""
     pod_affinity = affinity.pod_affinity if affinity else None
     return pod_affinity.required_during_scheduling_ignored_during_execution if pod_affinity else ()
 
 
 def required_anti_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
-    """Return the terms of a required pod anti-affinity as written."""
     pod_anti_affinity = affinity.pod_anti_affinity if affinity else None
     return pod_anti_affinity.required_during_scheduling_ignored_during_execution if pod_anti_affinity else ()
 

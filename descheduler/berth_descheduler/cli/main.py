@@ -111,7 +111,6 @@ class LazyCommands(OwnGroup):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names of all commands."""
         return sorted([*_COMMANDS, *(command.name for command in _of_capabilities())])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's

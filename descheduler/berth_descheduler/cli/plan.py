@@ -191,7 +191,7 @@ def _read_deployments(read: Snapshot, source: PlanSource) -> list[dict[str, Any]
 
 
 def _show_trial(trial: PlanTrial, tried_plan: TriedPlan, output: Output, described: object) -> int:
-    """Show what came of trying a plan out, and return the exit code."""
+    """Show how the plan went where it was tried, and return the exit code."""
     if output.for_people:
         tried_plan.print_on(output_console())
     else:

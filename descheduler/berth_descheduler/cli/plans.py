@@ -77,17 +77,17 @@ def _may_be_aborted(plan: PlanHead) -> bool:
 
 
 def _plan_argument(takes: Callable[[PlanHead], bool]) -> Callable[[F], F]:
-    """Return what adds PLAN, of which shells are offered those that the command takes."""
+    """Return a decorator that adds PLAN; shells complete the names of plans that the command takes."""
     return click.argument("plan", shell_complete=names_of(MIGRATION_PLANS, PlanHead, takes))
 
 
-def wait_options(what: str, default: str) -> Callable[[F], F]:
-    """Return what adds `--wait` and `--timeout`; `what` is waited for."""
+def wait_options(condition: str, default_timeout: str) -> Callable[[F], F]:
+    """Return a decorator that adds `--wait`, until a condition in words holds, and `--timeout`."""
 
     def add(command: F) -> F:
-        timeout = f"With --wait: give up after this long; default {default}."
-        command = click.option("--timeout", default=default, metavar="DURATION", help=timeout)(command)
-        return click.option("--wait", is_flag=True, help=f"Wait until {what}.")(command)
+        timeout = f"With --wait: give up after this long; default {default_timeout}."
+        command = click.option("--timeout", default=default_timeout, metavar="DURATION", help=timeout)(command)
+        return click.option("--wait", is_flag=True, help=f"Wait until {condition}.")(command)
 
     return add
 
@@ -223,7 +223,7 @@ def abort_command(
 
 @contextmanager
 def explaining_not_found(argument: str, name: str | None, listed_by: str) -> Iterator[None]:
-    """Turn "not found" in the block into an `InputError` about the name or the cluster."""
+    """Raise a 404 of the block as an `InputError` about the name, or about a cluster without Berth's CRDs."""
     try:
         yield
     except NotFoundError as error:
@@ -232,8 +232,7 @@ def explaining_not_found(argument: str, name: str | None, listed_by: str) -> Ite
         raise InputError(argument, name, f"a name that `{listed_by}` lists") from error
 
 
-def waiter(client: KubeClient, seconds: float, clock: Clock | None = None) -> PlanWaiter:
-    """Return what waits for a plan, with its progress on standard error."""
+def build_waiter(client: KubeClient, seconds: float, clock: Clock | None = None) -> PlanWaiter:
     return PlanWaiter(client, clock or SystemClock(), Terminal(stderr=True), seconds)
 
 
@@ -266,7 +265,7 @@ def _ask(
         return asked_plan
     if ask is abort and _is_for_service(asked_plan):
         refuse_without_service(client, "the plan ends when one is there")
-    return waiter(client, wait_seconds).wait_until_over(plan)
+    return build_waiter(client, wait_seconds).wait_until_over(plan)
 
 
 def _as_shown(client: KubeClient, name: str) -> LookedAt:
@@ -289,12 +288,12 @@ def _required_uid(uid: str) -> str:
 
 
 def _is_for_service(plan: MigrationPlan) -> bool:
-    """Return whether the service carries a plan out, or ends it; `berth run` does that with its own."""
+    """Return whether a plan is the service's to carry out or to end; `berth run` does so with its own plans."""
     return plan.spec.mode is not None and not plan.phase.terminal
 
 
 def refuse_without_service(client: KubeClient, consequence: str) -> None:
-    """Raise `WaitTimeoutError` where no service is there that could do what is waited for."""
+    """Raise `WaitTimeoutError` where no service is at work, so that waiting would be in vain."""
     if why := why_absent(client, SystemClock(), SERVICE, namespace=None, report=write_notice):
         raise WaitTimeoutError(f"{why}; {consequence}")
 

@@ -4,11 +4,11 @@ import click
 
 from berth_core import DeschedulerPolicy, MigrationPlan, PlanPhase, RunMode, SystemClock
 from berth_descheduler.cli.plans import (
+    build_waiter,
     explaining_not_found,
     refuse_without_service,
     show_after_request,
     wait_options,
-    waiter,
     write_objects,
 )
 from berth_descheduler.migration.plans.requests import request_run
@@ -85,7 +85,7 @@ def run_policy_command(
         name = requested_plan.metadata.name
         click.echo(f"asked for a run of policy {policy}: berth show {name}", err=True)
         if wait:
-            requested_plan = waiter(client, seconds).wait(name, _has_come_to_rest)
+            requested_plan = build_waiter(client, seconds).wait(name, _has_come_to_rest)
     return show_after_request(requested_plan, output, waited=wait)
 
 

@@ -31,7 +31,7 @@ def _asks_by_itself(pod: Pod) -> bool:
 
 
 def _why_unanswered(client: KubeClient, state: ClusterState) -> str:
-    """Return why no eviction is answered, "" if one is."""
+    """Return why evictions are not answered, "" if they are."""
     configurations: Sequence[dict[str, Any]] = client.list(VALIDATING_WEBHOOKS).items
     configuration = next(
         (

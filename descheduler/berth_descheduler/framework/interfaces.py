@@ -82,7 +82,6 @@ class ClusterView:
         failed: Mapping[str, FailedMoves] = NO_FAILURES,
         of_others: Sequence[PastMove] = (),
     ) -> "ClusterView":
-        """Return the view of a snapshot."""
         return cls(lambda: snapshot, now, own_namespace, failed, of_others)
 
     @cached_property

@@ -74,8 +74,8 @@ def _split_threshold(field: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (field, "")
 
 
-def _threshold_option(found: re.Match[str]) -> str:
-    return f"{_OPTIONS[found[1]]} of {found[2]}" if found[1] in _OPTIONS else found[0]
+def _threshold_option(match: re.Match[str]) -> str:
+    return f"{_OPTIONS[match[1]]} of {match[2]}" if match[1] in _OPTIONS else match[0]
 
 
 def _typed(given: object, resource: str, value: object) -> object:

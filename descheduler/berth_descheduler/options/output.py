@@ -33,13 +33,13 @@ class Output(StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Return whether it is a table."""
+        """Return whether it is a table, in its usual width or in the wide one."""
         return self in {Output.TABLE, Output.WIDE}
 
 
-def selector_option(what: str) -> Callable[[F], F]:
-    """Return what adds `--selector`, whose value is a selector that can be read; "" for all."""
-    text = f"Only {what} with these labels, such as team=ml,tier!=db."
+def selector_option(kind: str) -> Callable[[F], F]:
+    """Return a decorator that adds `--selector`; its value is a valid selector of this kind's labels, "" for all."""
+    text = f"Only {kind} with these labels, such as team=ml,tier!=db."
     return click.option("-l", "--selector", default="", metavar="LABELS", callback=_check_selector, help=text)
 
 

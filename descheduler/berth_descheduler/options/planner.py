@@ -41,10 +41,10 @@ _GOAL_OF_PARAMETER: Final = {
         *goal.shared_options,
     )
 }
-"""Options that mean something with one goal only: with another they would be passed over in silence."""
+"""Options that only one goal reads: with another goal they are errors, as they would silently have no effect."""
 
 _EITHER: Final = next(goal for goal in OFFERED_GOALS if goal.whole_nodes is None)
-"""The goal of which only the arguments say whether it empties nodes whole."""
+"""The goal whose arguments decide whether it empties nodes whole; every other goal decides it itself."""
 
 _ARGS_BY_OPTION: Final = {
     "low_threshold": ("lowThresholds", LOW_DEFAULT),

@@ -1,7 +1,4 @@
-"""`--policy FILE`: planning and running by a policy.
-
-Beside it, no option may say what the policy says.
-"""
+"""`--policy FILE`: planning and running by a policy, beside which no option may set what the policy sets."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -62,7 +59,7 @@ CARRIED_OUT: Final = frozenset(
         "annotate_freed",
     }
 )
-"""The options of planning, and of carrying out, that a policy says instead."""
+"""The options that have a field in a policy: of planning, and of carrying out."""
 
 _GIVEN: Final = frozenset({ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT})
 
@@ -117,14 +114,14 @@ def settings_to_serve(options: dict[str, Any]) -> PlannerSettings:
 
 
 def _search(options: dict[str, Any]) -> PlannerSettings:
-    """Return the planner settings that no policy has: those of the search, and of control-plane nodes as targets."""
+    """Return the planner settings without a field in a policy: the search, and control-plane nodes as targets."""
     defaults = planner_settings(options)
     scope = PlanScope(control_plane_nodes=defaults.scope.control_plane_nodes)
     return replace(default_settings(), search=defaults.search, scope=scope)
 
 
 def _refuse_given(names: Iterable[str], *, beside: str = "--policy, which says it") -> None:
-    """Raise `InputError` for a given option that a policy says."""
+    """Raise `InputError` for a given option that has a field in a policy."""
     context = click.get_current_context()
     for name in sorted(names):
         if context.get_parameter_source(name) in _GIVEN:

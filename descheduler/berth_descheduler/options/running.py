@@ -65,7 +65,6 @@ def run_options(command: F) -> F:
 
 
 def _ready_timeout_option() -> Callable[[F], F]:
-    """Return the option for the time that replacements have to start."""
     return click.option(
         "--ready-timeout",
         metavar="DURATION",

@@ -210,7 +210,6 @@ def _describe_refused(refused: Refused) -> RefusedDocument:
 
 
 def describe_run(outcome: Outcome) -> RunDocument:
-    """Return what a run did."""
     outcome_of_plan, forecast = outcome.plan, outcome.forecast
     missed_moves = (
         [status for status in outcome_of_plan.statuses if not status.state.succeeded] if outcome_of_plan else []

@@ -83,7 +83,6 @@ def render_page(page: ReportPage) -> str:
 
 @cache
 def _template() -> "Template":
-    """Return the template."""
     # Imported only when a page is made: the import would slow down every other command.
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
     from markupsafe import Markup  # noqa: PLC0415

@@ -43,7 +43,6 @@ from berth_descheduler.settings import CycleSettings
 
 
 def plan_page(plan: Plan, occasion: Occasion, prices: Prices = NO_PRICES) -> ReportPage:
-    """Return the page of a plan that was only made."""
     return ReportPage(
         tone=Tone.PLANNED,
         kind="Plan, not carried out",

@@ -74,7 +74,6 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def list_plan(plan: PlanHead | MigrationPlan) -> ListedPlan:
-    """Return a plan as an entry of a list."""
     return ListedPlan(**_head_fields(plan))
 
 

@@ -108,7 +108,6 @@ def group_refusals(refused: Iterable[Refused]) -> tuple[RefusalGroup, ...]:
 
 
 def name_refused(refused: Refused) -> str:
-    """Return the name of a refused node or pod."""
     if refused.kind is RefusedKind.NODE:
         return refused.node
     return f"{refused.namespace}/{refused.name}".lstrip("/")

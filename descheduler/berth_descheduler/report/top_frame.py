@@ -119,7 +119,6 @@ def _headline(view: TopView, at: datetime) -> Text:
 
 
 def _legend(view: TopView, max_signs: int) -> Text:
-    """Return the meaning of the signs in use."""
     nodes_per_sign_drawn = nodes_per_sign(len(view.nodes), max_signs)
     scale = "" if nodes_per_sign_drawn == 1 else f", {nodes_per_sign_drawn} nodes to a sign"
     legend = Text(f"Nodes by {SHOWN_RESOURCES[0]} requested (· is empty{scale}")

@@ -1,4 +1,4 @@
-"""How the demo is told to people: lines, a progress bar and node maps, all on standard error."""
+"""The demo on a console: lines, a progress bar and node maps."""
 
 from types import TracebackType
 from typing import Self
@@ -14,10 +14,7 @@ _RESOURCE = "cpu"
 
 
 class ConsoleNarrator:
-    """Tells the demo on a console.
-
-    It is a context manager, so that the bar is gone when it is over.
-    """
+    """Narrates the demo on a console; a context manager that removes its progress bar."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -43,7 +40,7 @@ class ConsoleNarrator:
         self._progress.stop()
 
     def say(self, line: str) -> None:
-        """Tell that a step has begun or ended."""
+        """Print that a step has begun or ended."""
         self._console.print(f"• {line}", highlight=False, markup=False)
 
     def show_nodes(self, title: str, fragmentation: Fragmentation) -> None:
@@ -55,7 +52,7 @@ class ConsoleNarrator:
         self._console.print()
 
     def show_moves(self, running_plan: MigrationPlan) -> None:
-        """Show how many moves have landed; tell each wave as it begins."""
+        """Show how many moves have landed, and announce each wave as it begins."""
         moves = running_plan.spec.moves
         if self._task is None:
             self.say(f"MigrationPlan {running_plan.metadata.name}: {len(moves)} moves")

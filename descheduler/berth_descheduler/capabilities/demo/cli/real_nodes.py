@@ -1,4 +1,4 @@
-"""The demo on real nodes: containers behind a Service are moved while a client asks them all the time."""
+"""The demo on real nodes: containers behind a Service are moved while a client sends them requests all the time."""
 
 import time
 from collections import Counter
@@ -163,7 +163,7 @@ def _selector(name: str) -> Mapping[str, Any]:
 
 
 def build_deployment(name: str, replicas: int) -> dict[str, Any]:
-    """Return an application that is ready when it says so and serves on for a while when it has to go."""
+    """Return a Deployment whose pods have a readiness probe and go on serving for a while when they are deleted."""
     container = {
         "name": "app",
         "image": APP_IMAGE,

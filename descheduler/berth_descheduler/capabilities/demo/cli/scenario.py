@@ -31,7 +31,7 @@ from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 
 _GOAL: Final = DEFAULT_GOAL_OF_COMMANDS
 _WAVES: Final = WaveLimits(per_controller=4, per_wave=40)
-"""More at once than where strangers' services run: each wave takes about as long as its slowest move."""
+"""More moves at once than by default: nobody uses these pods, and a wave takes as long as its slowest move."""
 
 _PLUGINS: Final = default_plugins(DefragmentationArgs.parse({"strategy": _GOAL.name}))
 PLANNER_SETTINGS: Final = settings_with(PlannerSettings(plugins=_PLUGINS, limits=PlanLimits(waves=_WAVES)), _PLUGINS)
@@ -50,10 +50,10 @@ _SETTLE_SECONDS: Final = 30.0
 
 
 class Narrator(Protocol):
-    """Tells people how the demo goes."""
+    """Shows people how the demo goes."""
 
     def say(self, line: str) -> None:
-        """Tell that a step has begun or ended."""
+        """Report that a step has begun or ended."""
         ...
 
     def show_nodes(self, title: str, fragmentation: Fragmentation) -> None:
@@ -145,10 +145,7 @@ def _show_plan(planned: Plan, narrator: Narrator) -> None:
 
 
 def run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:
-    """Run the operator, and the descheduler for one cycle.
-
-    Returns the plan, None without moves.
-    """
+    """Run the operator, and the descheduler for one cycle; return its plan, None without moves."""
     with running_services(sandbox, narrator, descheduler_options=("--once", *PLANNER_OPTIONS)) as services:
         operator, descheduler = services
         deadline = time.monotonic() + _LONGEST_RUN_SECONDS
@@ -210,10 +207,7 @@ def _latest_plan(client: KubeClient) -> MigrationPlan | None:
 
 
 def _wait_for_pods(client: KubeClient, wanted: int) -> tuple[int, int]:
-    """Return how many of the workload's pods run and are pending.
-
-    Gives the cluster time to settle first.
-    """
+    """Return how many of the workload's pods run and how many are pending, once the cluster has settled."""
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         pods = [pod for pod in client.list(PODS, type=Pod).items if pod.metadata.namespace in NAMESPACE_NAMES]

@@ -100,7 +100,7 @@ class Rehearsal:
 
     moves: tuple[RehearsedMove, ...]
     planned_nodes: tuple[str, ...]
-    """Those that the plan would free."""
+    """Nodes that the plan would free."""
     freed_nodes: tuple[str, ...]
     seconds: float = 0.0
     note: str = ""
@@ -117,12 +117,11 @@ class Rehearsal:
 
     @property
     def as_predicted(self) -> bool:
-        """Return whether nothing differed."""
+        """Return whether every move and node went as planned, and nothing stopped the plan."""
         return not (self.differences or self.nodes_not_freed or self.note)
 
     @property
     def sentence(self) -> str:
-        """Return the result for people."""
         landed_moves, nodes = len(self.moves) - len(self.differences), self.planned_nodes
         parts = [f"{landed_moves} of {count(len(self.moves), 'move')} as predicted"]
         if nodes:
