@@ -52,4 +52,10 @@ def test_all_that_a_plugin_is_shown_of_a_cluster_has_a_name_there() -> None:
 def test_it_brings_neither_the_planner_nor_a_plugin_of_berths_own() -> None:
     told = f"import sys, {FACE}; print(*(one for one in sys.modules if one.startswith('berth_descheduler.')))"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True, timeout=300)
-    assert {name.removeprefix(FACE) for name in done.stdout.split()} == {"", ".interfaces", ".refusals", ".rules"}
+    assert {name.removeprefix(FACE) for name in done.stdout.split()} == {
+        "",
+        ".enabled_plugins",
+        ".interfaces",
+        ".refusals",
+        ".rules",
+    }
