@@ -3,7 +3,6 @@
 It says what the cycle did, what it did not do and why.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
@@ -21,7 +20,7 @@ from berth_core import (
     count,
     first_few,
 )
-from berth_descheduler.room_outcomes import conclude_rooms, describe_rooms
+from berth_descheduler.room_outcomes import conclude_rooms, describe_rooms, reasons_in_brackets
 
 _NAMES_SHOWN: Final = 5
 
@@ -243,12 +242,12 @@ class PlanOutcome:
             (MoveState.FAILED, "failed"),
         ):
             if placed := self._placed(state):
-                parts.append(f"{len(placed)} {word}{_reasons_of(placed)}")
+                parts.append(f"{len(placed)} {word}{reasons_in_brackets(placed)}")
         pending_moves = self._unplaced(Whereabouts.PENDING)
         if pending_moves:
-            parts.append(f"{len(pending_moves)} pending{_reasons_of(pending_moves)}")
+            parts.append(f"{len(pending_moves)} pending{reasons_in_brackets(pending_moves)}")
         if gone_moves := self._unplaced(Whereabouts.GONE):
-            parts.append(f"{len(gone_moves)} no longer there{_reasons_of(gone_moves)}")
+            parts.append(f"{len(gone_moves)} no longer there{reasons_in_brackets(gone_moves)}")
         if (others_pending := self.pending - len(pending_moves)) > 0:
             more_text = " more" if pending_moves else ""
             parts.append(f"{others_pending}{more_text} without a node")
@@ -257,13 +256,6 @@ class PlanOutcome:
         note = f" Stopped: {self.note}." if self.note else ""
         rooms = f" {described}" if (described := describe_rooms(self.rooms)) else ""
         return f"{', '.join(parts)}{freed_text} in {self.seconds:.1f} s{describe_freeing(achieved)}.{rooms}{note}"
-
-
-def _reasons_of(statuses: Sequence[MoveStatus]) -> str:
-    """Return the reasons of moves, the most frequent first, in brackets."""
-    counts = Counter(status.reason for status in statuses if status.reason)
-    reasons_in_order = sorted(counts.items(), key=lambda reason_and_count: (-reason_and_count[1], reason_and_count[0]))
-    return f" ({', '.join(f'{reason} {count}' for reason, count in reasons_in_order)})" if reasons_in_order else ""
 
 
 def describe_freed(achieved: Achieved) -> str:

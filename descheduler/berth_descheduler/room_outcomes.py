@@ -55,15 +55,18 @@ def _why(room: RoomStatus) -> str:
 
 
 def _count_others(rooms: Sequence[RoomStatus]) -> Iterator[str]:
-    """Yield how many rooms are in each other state, with the reasons, the most frequent first."""
+    """Yield how many rooms are in each other state, with the reasons."""
     for state in (RoomState.HELD, RoomState.WAITING, RoomState.PENDING, RoomState.RELEASED, RoomState.FAILED):
         in_state = [room for room in rooms if room.state is state]
-        reasons = Counter(room.reason for room in in_state if room.reason)
-        reasons_in_order = sorted(
-            reasons.items(), key=lambda reason_and_count: (-reason_and_count[1], reason_and_count[0])
-        )
-        reasons_text = (
-            f" ({', '.join(f'{reason} {count}' for reason, count in reasons_in_order)})" if reasons_in_order else ""
-        )
         if in_state:
-            yield f"{len(in_state)} {state.value.lower()}{reasons_text}"
+            yield f"{len(in_state)} {state.value.lower()}{reasons_in_brackets(in_state)}"
+
+
+def reasons_in_brackets(statuses: Sequence[MoveStatus | RoomStatus]) -> str:
+    """Return how often each reason occurs, the most frequent first, as in " (Unschedulable 2)"; "" without reasons."""
+    occurrences = Counter(status.reason for status in statuses if status.reason)
+    most_frequent_first = sorted(
+        occurrences.items(), key=lambda reason_and_count: (-reason_and_count[1], reason_and_count[0])
+    )
+    texts = [f"{reason} {occurrence_count}" for reason, occurrence_count in most_frequent_first]
+    return f" ({', '.join(texts)})" if texts else ""
