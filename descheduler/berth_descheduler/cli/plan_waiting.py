@@ -1,6 +1,5 @@
 """Waiting for a MigrationPlan that the service carries out: until when, and what is shown meanwhile."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -8,7 +7,8 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from berth_core import BerthError, Clock, MigrationPlan, MoveState, PlanPhase
+from berth_core import BerthError, Clock, MigrationPlan, PlanPhase
+from berth_descheduler.report import count_states
 from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 
 POLL_SECONDS: Final = 0.5
@@ -89,8 +89,7 @@ class _PlanProgress:
         task = self._bar.task_ids[0]
         self._bar.update(task, description=phase_text, total=len(statuses) or None, completed=moves_over)
         if not self.console.is_terminal and (plan.phase, moves_over) != self._last:
-            states = Counter(status.state for status in statuses)
-            counts_text = ", ".join(f"{states[state]} {state.value.lower()}" for state in MoveState if states[state])
+            counts_text = count_states(status.state for status in statuses)
             self.console.print(
                 f"{phase_text}{f': {counts_text}' if counts_text else ''}", highlight=False, markup=False
             )

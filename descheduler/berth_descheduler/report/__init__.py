@@ -22,6 +22,7 @@ from berth_descheduler.report.stored_plan_documents import (
 from berth_descheduler.report.stored_plan_page import stored_plan_page
 from berth_descheduler.report.stored_plans import (
     NO_PLANS,
+    count_states,
     newest_first,
     render_plan_list,
     render_stored_plan,
@@ -57,6 +58,7 @@ __all__ = [
     "Scroll",
     "Terminal",
     "TopView",
+    "count_states",
     "describe_capacity",
     "describe_held_capacity",
     "describe_moves",

@@ -1,6 +1,5 @@
 """The contents of a report page, and the parts that pages of plans, runs and stored plans share."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import Any, Final
 from berth_core import MoveState, MoveStatus, PlannedMove, count
 from berth_descheduler.planner.sentences import Figure
 from berth_descheduler.report.node_map import NodeMaps
+from berth_descheduler.report.stored_plans import count_states
 
 LISTED_MOVES: Final = 5_000
 LISTED_NODES: Final = 1_000
@@ -143,9 +143,8 @@ def list_waves(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> 
 
 
 def _counted(rows: Sequence[MoveRow]) -> str:
-    states = Counter(row.state for row in rows if row.state is not None)
-    ordered = ", ".join(f"{states[state]} {state.value.lower()}" for state in MoveState if states[state])
-    return f"{count(len(rows), 'move')}{f', {ordered}' if ordered else ''}"
+    counts_text = count_states(row.state for row in rows if row.state is not None)
+    return f"{count(len(rows), 'move')}{f', {counts_text}' if counts_text else ''}"
 
 
 def _row(move: PlannedMove, status: MoveStatus | None) -> MoveRow:

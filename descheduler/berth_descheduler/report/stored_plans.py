@@ -174,6 +174,12 @@ def phase_in_words(plan: MigrationPlan) -> Text:
     return Text(phase_text, style=_PHASE_STYLES.get(plan.phase, ""))
 
 
+def count_states(states: Iterable[MoveState]) -> str:
+    """Return how many moves are in each state, in the order of a move, as in `2 landed, 1 failed`."""
+    counts = Counter(states)
+    return ", ".join(f"{counts[state]} {state.value.lower()}" for state in MoveState if counts[state])
+
+
 def terms_in_words(spec: MigrationPlanSpec) -> str:
     """Return a plan's mode, and who requested, approved and aborted it."""
     mode = f" in the mode {spec.mode.value}" if spec.mode else ""

@@ -1,6 +1,5 @@
 """`berth top` in a terminal: frames with the plan, a picture of the nodes and as many nodes as fit below."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from berth_core import MigrationPlan, MoveState, count, percent
 from berth_descheduler.report.node_signs import MOST_SIGNS, PER_LINE, draw_nodes, nodes_per_sign
-from berth_descheduler.report.stored_plans import phase_in_words, what_to_do
+from berth_descheduler.report.stored_plans import count_states, phase_in_words, what_to_do
 from berth_descheduler.report.top import SHOWN_RESOURCES, NodeLine, NodeMark, TopView
 
 _PLAIN_ROWS: Final = 40
@@ -190,10 +189,8 @@ def _bar(line: NodeLine, resource: str, width: int) -> Text:
 def _render_plan(plan: MigrationPlan, max_moves: int) -> Sequence[RenderableType]:
     """Return the plan, its progress and at most `max_moves` of the moves in progress."""
     statuses = plan.move_statuses
-    states = Counter(status.state for status in statuses)
     moves_over = sum(status.state.terminal for status in statuses)
     of_policy = f" of policy {plan.spec.policy}" if plan.spec.policy else ""
-    counts_text = ", ".join(f"{states[state]} {state.value.lower()}" for state in MoveState if states[state])
     headline = Text.assemble((plan.metadata.name, "bold"), f"{of_policy}: ", phase_in_words(plan))
     if not statuses:
         return [headline]
@@ -201,7 +198,7 @@ def _render_plan(plan: MigrationPlan, max_moves: int) -> Sequence[RenderableType
     progress.add_row(
         ProgressBar(total=len(statuses), completed=moves_over, width=40), f"{moves_over} of {len(statuses)} over"
     )
-    parts: list[RenderableType] = [headline, progress, Text(counts_text)]
+    parts: list[RenderableType] = [headline, progress, Text(count_states(status.state for status in statuses))]
     if advice := what_to_do(plan):
         parts.append(Text(advice))
     pairs = zip(plan.spec.moves, statuses, strict=True)
