@@ -1,7 +1,7 @@
 """The cluster as the service sees it: for plans, later looks at them, and the work beside runs."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -18,7 +18,9 @@ from berth_kube import (
     PDBS,
     PODS,
     REPLICA_SETS,
+    RESOURCE_QUOTAS,
     STATEFUL_SETS,
+    ForbiddenError,
     KubeClient,
     Listing,
     ListSource,
@@ -77,7 +79,7 @@ class Picture:
 
     def has_pods(self) -> bool:
         """Return whether all pods have been read and are watched."""
-        return self._watched is not None and self._watched.kept(PODS, Pod) is not None
+        return self._watched is not None and self._watched.keeps(PODS, Pod)
 
     def follow_pods(self, stop: threading.Event) -> Iterator[WatchItem[Pod]]:
         """Watch all pods, which costs the API server nothing where the picture has them; raises `KubeError`."""
@@ -122,28 +124,42 @@ _AS_PLANNED: Final[dict[Resource, type[Any]]] = {
 
 
 class _AroundSurges:
-    """Reads what decides which pods can surge: single objects as they are now, kinds as they are watched.
+    """Reads what decides which pods can surge: single objects and quotas as they are now, kinds as they are watched.
 
-    While the picture is not watched, lists those of the namespace.
+    While the picture is not watched, and where the account may not watch a kind, lists those of the namespace.
     """
 
     def __init__(self, client: KubeClient, watched: Callable[[], WatchedLists | None]) -> None:
         self._client = client
         self._watched = watched
+        self._asked: set[Resource] = set()
+        """The kinds that have been asked for as a whole."""
 
     def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> dict[str, Any]:
         return self._client.get(resource, name, namespace=namespace)
 
     def list(self, resource: Resource, *, namespace: str | None = None) -> Listing[dict[str, Any]]:
         """Return the objects of a kind in a namespace, with the fields that are read of them alone."""
-        watched = self._watched()
-        if watched is None:
+        objects = self._list_watched(resource)
+        if objects is None:
             return self._client.list(resource, namespace=namespace)
-        objects = watched.list(resource, type=_AS_PLANNED.get(resource, _AroundPod)).items
         of_namespace = [obj for obj in objects if obj.metadata.namespace == namespace]
-        if any(obj.metadata.unreadable for obj in of_namespace):
+        # A connection that was forgotten on its way is noticed after a minute, and a quota is used up by any pod.
+        is_too_old = resource is RESOURCE_QUOTAS and of_namespace
+        if is_too_old or any(obj.metadata.unreadable for obj in of_namespace):
             return self._client.list(resource, namespace=namespace)  # a stand-in seems to select nothing
         return Listing(tuple(map(_as_raw, of_namespace)), "")
+
+    def _list_watched(self, resource: Resource) -> Sequence[Any] | None:
+        """Return all objects of a kind, None where it is not watched."""
+        watched, item_type = self._watched(), _AS_PLANNED.get(resource, _AroundPod)
+        if watched is None or (resource in self._asked and not watched.keeps(resource, item_type)):
+            return None
+        self._asked.add(resource)
+        try:
+            return watched.list(resource, type=item_type).items
+        except ForbiddenError:
+            return None
 
 
 def _as_raw(obj: Any) -> dict[str, Any]:  # noqa: ANN401 - one of the types above

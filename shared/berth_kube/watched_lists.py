@@ -124,6 +124,12 @@ class WatchedLists:
             kind: _WatchedKind[T] | None = self._kinds.get((resource, type))
         return None if kind is None else kind.kept()
 
+    def keeps(self, resource: Resource, type: type[Any] = AS_DICT) -> bool:
+        """Return whether a kind has been read and is watched, so that another look at it costs no list."""
+        with self._lock:
+            kind = self._kinds.get((resource, type))
+        return kind is not None and not kind.has_failed
+
     def _begin(self, key: tuple[Resource, type[T]]) -> "tuple[_WatchedKind[T], Listing[T]]":
         """List a kind and begin to watch it: before its list, if that takes longer than the API server keeps events."""
         if key not in self._slow:
@@ -256,6 +262,11 @@ class _WatchedKind(Generic[T]):
         self._give_up()
         with self._is_current:
             self._items = {}
+
+    @property
+    def has_failed(self) -> bool:
+        with self._is_current:
+            return self._has_failed
 
     def kept(self) -> Listing[T] | None:
         """Return all objects by what the watch has brought, None after its end."""

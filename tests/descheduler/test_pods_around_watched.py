@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from berth_core.clock import SystemClock
+from berth_descheduler import picture as picture_module
 from berth_descheduler.picture import Picture
 from berth_kube import KubeClient, SurgeEligibility, connect, why_not_surge
 from berth_kube.resources import (
@@ -25,7 +26,8 @@ from berth_kube.resources import (
 )
 from berth_kube.surge_eligibility import Around
 from kube.test_surge_eligibility import CAN, CANNOT
-from scripted_server import ScriptedServer, Stream, answer, page
+from scripted_server import ScriptedServer, Stream, answer, page, refusal
+from waiting import eventually
 
 Raw = dict[str, Any]
 
@@ -99,3 +101,53 @@ def test_what_is_watched_says_the_same(case: str, client: KubeClient, server: Sc
     raw_pod, around = CASES[case]
     serve(server, around)
     assert why_not(client, raw_pod, watches=True) == why_not(client, raw_pod, watches=False)
+
+
+SMALL: Final = {"metadata": {"name": "small", "namespace": "shop"}}
+
+
+def test_a_quota_is_read_as_it_is_now(client: KubeClient, server: ScriptedServer) -> None:
+    """A connection that a balancer has forgotten would show for more than a minute what was used before."""
+    free, full = ({**SMALL, "status": {"hard": {"pods": "3"}, "used": {"pods": used}}} for used in ("0", "3"))
+    server.on("GET", RESOURCE_QUOTAS.path(namespace=None), page(free))
+    server.on("WATCH", RESOURCE_QUOTAS.path(namespace=None), Stream())
+    server.on("GET", RESOURCE_QUOTAS.path(namespace="shop"), page(full))
+    picture = Picture(client, "berth-system")
+    with picture.watched():
+        around = picture.around_surges()
+        quotas = around.list(RESOURCE_QUOTAS, namespace="shop").items
+        assert [quota["status"]["used"] for quota in quotas] == [{"pods": "3"}]
+        assert around.list(RESOURCE_QUOTAS, namespace="other").items == ()
+    assert server.requests("GET", RESOURCE_QUOTAS.path(namespace="other")) == []
+
+
+@pytest.mark.parametrize("resource", [SERVICES, HORIZONTAL_POD_AUTOSCALERS, RESOURCE_QUOTAS])
+def test_what_may_not_be_watched_is_read_as_a_whole_once(
+    resource: Resource, client: KubeClient, server: ScriptedServer
+) -> None:
+    whole, of_namespace = resource.path(namespace=None), resource.path(namespace="shop")
+    server.on("GET", whole, page(SMALL))
+    server.on("WATCH", whole, refusal(403, "Forbidden", "may not watch"))
+    server.on("GET", of_namespace, page(SMALL))
+    picture = Picture(client, "berth-system")
+    with picture.watched():
+        around = picture.around_surges()
+        around.list(resource, namespace="shop")
+        assert picture._watched is not None
+        lists = picture._watched
+        eventually("the watch is refused", lambda: not lists.keeps(resource, picture_module._AroundPod), seconds=60)
+        for _ in range(2):
+            assert [raw["metadata"]["name"] for raw in around.list(resource, namespace="shop").items] == ["small"]
+    assert len(server.requests("GET", whole)) == 1
+    assert len(server.requests("GET", of_namespace)) >= 2
+
+
+def test_what_may_only_be_listed_in_a_namespace_is_read_there(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", SERVICES.path(namespace=None), refusal(403, "Forbidden", "may not list in all namespaces"))
+    server.on("GET", SERVICES.path(namespace="shop"), page(SMALL))
+    picture = Picture(client, "berth-system")
+    with picture.watched():
+        around = picture.around_surges()
+        for _ in range(2):
+            assert [raw["metadata"]["name"] for raw in around.list(SERVICES, namespace="shop").items] == ["small"]
+    assert len(server.requests("GET", SERVICES.path(namespace=None))) == 1
