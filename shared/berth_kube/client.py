@@ -12,7 +12,7 @@ from urllib3.response import BaseHTTPResponse
 
 from berth_core import Clock, SystemClock
 from berth_kube.configuration import find_source
-from berth_kube.errors import EVICT, Call, ForbiddenError, KubeError, NotFoundError, UnreachableError
+from berth_kube.errors import EVICT, PATCH, Call, ForbiddenError, KubeError, NotFoundError, UnreachableError
 from berth_kube.grants import right_of
 from berth_kube.listing import (
     AS_DICT,
@@ -489,7 +489,7 @@ def _patch_request(
 ) -> Request:
     target = resource.describe(name, namespace=namespace) + (f" ({subresource})" if subresource else "")
     path = resource.path(name, namespace=namespace, subresource=subresource)
-    return Request(Call("patch", target), "PATCH", path, (), _ENCODER.encode(body), content_type)
+    return Request(Call(PATCH, target), "PATCH", path, (), _ENCODER.encode(body), content_type)
 
 
 def _delete_options(uid: str | None, resource_version: str | None, grace_seconds: int | None) -> dict[str, Any]:

@@ -48,6 +48,8 @@ _ABOUT_A_POD: Final = re.compile(r'^(pods|Pod) "[^"]*" is (forbidden|invalid): '
 
 EVICT: Final = "evict"
 """The verb of an eviction."""
+PATCH: Final = "patch"
+"""The verb of a patch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,20 +264,18 @@ def error_from_status(
 
 def _error_class(call: Call, status: Status, status_code: int) -> type[KubeError]:
     """Return the class for a status code, refined by the Status."""
+    is_of_webhook = status.message.startswith(_WEBHOOK_DENIAL)
     if status_code == HTTPStatus.TOO_MANY_REQUESTS and status.blames_budget():
         return EvictionBlockedError
-    if (
-        status_code == HTTPStatus.TOO_MANY_REQUESTS
-        and call.verb == EVICT
-        and status.message.startswith(_WEBHOOK_DENIAL)
-    ):
+    if status_code == HTTPStatus.TOO_MANY_REQUESTS and call.verb == EVICT and is_of_webhook:
         return EvictionInterceptedError
     # 409 stands for both: only the reason tells a taken name from a changed resourceVersion.
     if status_code == HTTPStatus.CONFLICT and status.reason == "AlreadyExists":
         return AlreadyExistsError
     # A uid in a patch is no precondition of the API: it is validated as an immutable field, and refused as invalid
     # (`ValidateObjectMetaAccessorUpdate` in apimachinery's pkg/api/validation).
-    if status_code == HTTPStatus.UNPROCESSABLE_ENTITY and status.blames_uid():
+    is_patch_refused = status_code == HTTPStatus.UNPROCESSABLE_ENTITY and call.verb == PATCH and not is_of_webhook
+    if is_patch_refused and status.blames_uid():
         return ConflictError
     # Among them 500 from webhooks that fail and 504 from an etcd that is slow: the call may have been carried out.
     if status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -32,6 +32,7 @@ def status(code: int, reason: str, message: str, **details: object) -> bytes:
 
 
 ANOTHER_UID = {"causes": [{"reason": "FieldValueInvalid", "message": "immutable", "field": "metadata.uid"}]}
+ANOTHER_FIELD_UID = {"causes": [{"reason": "FieldValueInvalid", "message": "uid", "field": "spec.metadata.uid"}]}
 ANOTHER_OWNER = {"causes": [{"reason": "FieldValueInvalid", "message": "immutable", "field": "spec.owners"}]}
 BUDGET = {"causes": [{"reason": "DisruptionBudget", "message": "The disruption budget web needs 3 healthy pods"}]}
 
@@ -87,6 +88,30 @@ CASES = {
         ConflictError,
         want_retryable=False,
         want_message="metadata.uid: field is immutable",
+        verb="patch",
+    ),
+    "an update with a uid that may not change": Case(
+        422,
+        status(422, "Invalid", "metadata.uid: field is immutable", **ANOTHER_UID),
+        InvalidObjectError,
+        want_retryable=False,
+        want_message="metadata.uid: field is immutable",
+        verb="update",
+    ),
+    "a patch that a webhook refuses for a uid": Case(
+        422,
+        status(422, "Invalid", 'admission webhook "a.b" denied the request: no such uid', **ANOTHER_UID),
+        InvalidObjectError,
+        want_retryable=False,
+        want_message='admission webhook "a.b" denied the request: no such uid',
+        verb="patch",
+    ),
+    "a patch with a field called uid that may not change": Case(
+        422,
+        status(422, "Invalid", "spec.metadata.uid: invalid", **ANOTHER_FIELD_UID),
+        InvalidObjectError,
+        want_retryable=False,
+        want_message="spec.metadata.uid: invalid",
         verb="patch",
     ),
     "a patch with another field that may not change": Case(
