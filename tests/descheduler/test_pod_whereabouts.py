@@ -170,6 +170,21 @@ def test_a_watch_that_is_on_takes_nothing_over(cluster: Watching, whereabouts: W
     assert whereabouts.nodes_in_use(MARKED) == {"idle"}
 
 
+def test_a_watch_that_begins_while_pods_are_taken_over_is_not_overwritten(
+    cluster: Watching, whereabouts: WatchedWhereabouts
+) -> None:
+    """Who watches beside the runs may be the last one to end, in a thread of its own."""
+    left = cluster.list(PODS, type=Pod)
+    cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
+
+    def meanwhile() -> Iterator[Pod]:
+        yield from left.items
+        await_list(cluster, whereabouts)
+
+    whereabouts.take_over(Listing(meanwhile(), left.resource_version))  # type: ignore[arg-type]
+    assert whereabouts.nodes_in_use(MARKED) == {"idle"}
+
+
 def test_pods_that_were_left_too_long_ago_are_read_until_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_whereabouts, "_WATCH_AGAIN_SECONDS", 0.01)
     cluster = Expired()

@@ -82,7 +82,8 @@ class WatchedWhereabouts(PodWhereabouts):
         for pod in pods.items:
             _put(node_by_uid, pod)
         with self._lock:
-            self._node_by_uid, self._left_at = node_by_uid, pods.resource_version
+            if self._informer is None:  # begun meanwhile, it knows more
+                self._node_by_uid, self._left_at = node_by_uid, pods.resource_version
 
     def stop(self) -> None:
         """Stop the watch, and forget what it has seen."""
@@ -95,17 +96,20 @@ class WatchedWhereabouts(PodWhereabouts):
     def _begin_watch(self) -> None:
         if self._informer is not None:
             return
-        self._informer = Informer(
+        informer = Informer(
             PODS.plural,
             self._watch,
             self._note,
             self._fail,
             retry_seconds=_WATCH_AGAIN_SECONDS,
         )
-        self._informer.start()
+        with self._lock:
+            self._informer = informer
+        informer.start()
 
     def _watch(self, stop: threading.Event) -> Iterator[WatchItem[_PodHead]]:
-        left_at, self._left_at = self._left_at, ""
+        with self._lock:
+            left_at, self._left_at = self._left_at, ""
         since: Listing[_PodHead] | None = Listing((), left_at) if left_at else None
         return self._client.watch(PODS, type=_PodHead, stop=stop, since=since)
 
