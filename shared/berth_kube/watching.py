@@ -155,6 +155,8 @@ class _Feed(Generic[T]):
         self._highest_version = version_number(self._resource_version)
         self._in_vain_seconds = 0.0
         """How long watches in a row were open that brought nothing."""
+        self._ends_at_once = False
+        """Whether the last connection ended before it brought anything, so that the next is no sign of life."""
         self._begun = False
         """Whether the server has let it list or watch."""
         self._heard_since_list = False
@@ -270,7 +272,8 @@ class _Feed(Generic[T]):
     def _follow_stream(self) -> None:
         """Follow one connection until the server ends it; raises a KubeError after any other end."""
         stream = self._open()
-        self._on_answer()
+        if not self._ends_at_once:
+            self._on_answer()
         started, items_seen = time.monotonic(), 0
         try:
             for line in self._lines(stream):
@@ -282,9 +285,10 @@ class _Feed(Generic[T]):
         finally:
             seconds = time.monotonic() - started
             self._in_vain_seconds = 0.0 if items_seen else self._in_vain_seconds + seconds
+            self._ends_at_once = items_seen == 0 and seconds < _TOO_SHORT_SECONDS
         # A proxy that ends watches at once, or an API server that shuts down: without a pause this would be a busy
         # loop.
-        if items_seen == 0 and seconds < _TOO_SHORT_SECONDS and not self._abandoned.is_set():
+        if self._ends_at_once and not self._abandoned.is_set():
             raise self._source.broken(HTTPError("the server ended the watch at once"))
 
     def _handle(self, line: bytes) -> None:

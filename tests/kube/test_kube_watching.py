@@ -9,12 +9,14 @@ import pytest
 
 from berth_core.objects import Pod
 from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed
+from berth_kube import watching as watching_module
 from berth_kube.errors import ForbiddenError, UnexpectedObjectError
+from berth_kube.listing import Listing
 from berth_kube.resources import PODS
 from berth_kube.retries import Backoff
 from berth_kube.watching import PROMPT_WATCH, WatchSettings
 from scripted_server import Reset, ScriptedServer, Silence, Stream, answer, event, page, refusal
-from waiting import soon
+from waiting import eventually, soon
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -359,3 +361,26 @@ def test_a_watch_since_a_list_that_is_refused_at_first_ends(client: KubeClient, 
     listing = client.list(PODS, type=Pod)
     with pytest.raises(ForbiddenError):
         next(client.watch(PODS, type=Pod, stop=threading.Event(), since=listing))
+
+
+def test_a_watch_that_is_ended_at_once_each_time_is_no_sign_that_it_is_alive(
+    client: KubeClient, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a proxy that passes on the head of an answer alone: no change would ever come."""
+    monkeypatch.setattr(watching_module, "_TOO_SHORT_SECONDS", 3600.0)  # however busy the machine is
+    server.on("WATCH", PATH, Stream(end="well"))
+    since: Listing[Pod] = Listing((), "10")
+    stop = threading.Event()
+    answers: list[int] = []
+
+    def watch() -> None:
+        for _ in client.watch(PODS, type=Pod, stop=stop, since=since, on_answer=lambda: answers.append(1)):
+            pass
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    eventually("it is watched again and again", lambda: len(server.requests("WATCH", PATH)) > 3, seconds=120)
+    stop.set()
+    thread.join(120)
+    assert not thread.is_alive()
+    assert answers == [1]
