@@ -31,7 +31,7 @@ from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 
 _GOAL: Final = DEFAULT_GOAL_OF_COMMANDS
 _WAVES: Final = WaveLimits(per_controller=4, per_wave=40)
-"""More moves at once than by default: nobody uses these pods, and a wave takes as long as its slowest move."""
+"""More moves at once than by default: these pods serve no user, and a wave takes as long as its slowest move."""
 
 _PLUGINS: Final = default_plugins(DefragmentationArgs.parse({"strategy": _GOAL.name}))
 PLANNER_SETTINGS: Final = settings_with(PlannerSettings(plugins=_PLUGINS, limits=PlanLimits(waves=_WAVES)), _PLUGINS)
