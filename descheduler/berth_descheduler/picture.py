@@ -61,9 +61,10 @@ class Picture:
                 self._watchers -= 1
                 over, self._watched = (None, self._watched) if self._watchers else (self._watched, None)
             if over is not None:
-                if (pods := over.kept(PODS, Pod)) is not None:
-                    self.pass_on_pods(pods)
+                pods = over.kept(PODS, Pod)
                 over.close()
+                if pods is not None:
+                    self.pass_on_pods(pods)
 
     def snapshot(self, beside: Iterable[ObjectKind] = ()) -> Snapshot:
         """Return what the planner needs, and the kinds `beside` that plugins read; raises `KubeError`."""

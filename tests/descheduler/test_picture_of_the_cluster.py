@@ -3,13 +3,14 @@
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from berth_core.objects import Pod
 from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.observers import CycleObserver
@@ -119,6 +120,22 @@ def test_a_run_leaves_its_pods_to_who_watches_on(cluster: Counting, picture: Pic
     assert whereabouts.nodes_in_use({"high-1", "low-1"}) == {"high-1"}
     whereabouts.stop()
     assert cluster.whole_reads("pods") == {"pods": 1}
+
+
+def test_watches_end_although_what_they_leave_is_not_taken(picture: Picture) -> None:
+    def fail(_: object) -> None:
+        raise LookupError
+
+    picture.pass_on_pods = fail
+    watched = ExitStack()
+    watched.enter_context(picture.watched())
+    picture.snapshot()
+    lists = picture._watched
+    assert lists is not None
+    assert lists.keeps(PODS, Pod)
+    with pytest.raises(LookupError):
+        watched.close()
+    assert not lists.keeps(PODS, Pod)
 
 
 AROUND = ("services", "horizontalpodautoscalers", "resourcequotas", "replicasets", "daemonsets", "poddisruptionbudgets")
