@@ -91,6 +91,15 @@ def ask(operator: OperatorProcess, path: str) -> tuple[int, dict[str, Any]]:
         return refusal.code, json.loads(refusal.read())
 
 
+def answers(operator: OperatorProcess) -> bool:
+    """Return whether the operator listens on its health port by now."""
+    try:
+        ask(operator, "/healthz")
+    except urllib.error.URLError:
+        return False
+    return True
+
+
 def test_kopf_writes_nothing_to_a_reservation_from_its_beginning_to_its_end(
     sandbox: Sandbox, operator: OperatorProcess, stage: Stage
 ) -> None:
@@ -128,6 +137,7 @@ def test_the_operator_is_ready_only_once_kopf_hears_reservations_also_where_ther
     try:
         super(OperatorProcess, operator).start()
         eventually("kopf has asked to watch twice", lambda: len(watches(proxy)) >= 2, seconds=LONG_SECONDS)
+        eventually("it answers", lambda: answers(operator), seconds=LONG_SECONDS)
         assert ask(operator, "/healthz")[0] == 200
         only_reservations = ["the cache is not complete: Reservations"]
         waits_for = lambda: ask(operator, "/readyz")[1]["waitsFor"]  # noqa: E731 - a name for a claim

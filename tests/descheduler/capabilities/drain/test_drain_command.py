@@ -301,20 +301,21 @@ def test_a_place_that_a_quota_refuses_ahead_is_held_in_its_turn(surging: Surging
     cluster = surging.cluster
     allow_one(cluster)
     hold = cluster.hold
+    refused: list[str] = []
 
     def hold_one_of_web(reservation: Raw) -> None:
-        """Hold a place of web only while no other is held."""
-        others = [one for one in cluster.reservations() if one["metadata"]["name"] != reservation["metadata"]["name"]]
-        of_web = [one for one in others if "web" in str(one["spec"]["owners"]) and "status" in one]
-        phases = [one["status"]["state"]["phase"] for one in of_web]  # the others have only just been created
-        if "web" in str(reservation["spec"]["owners"]) and "Available" in phases:
+        """Hold the place of web-2, which has to wait for web-1, only once that has left."""
+        is_of_web_2 = "web" in str(reservation["spec"]["owners"]) and "high-2" in str(reservation["spec"]["tasks"])
+        if is_of_web_2 and "web-1" in cluster.pods_on("low-1"):
             cluster.set_reservation(reservation, "Failed")
+            refused.append(reservation["metadata"]["name"])
         else:
             hold(reservation)
 
     cluster.hold = hold_one_of_web
     done = drain_json(capsys, "low-1", "low-2", f"--moves={moves}")
 
+    assert refused
     assert (done["complete"], done["runs"][-1]["achieved"]["landedOnTarget"], len(done["runs"])) == (True, 3, 1)
 
 
