@@ -218,11 +218,41 @@ class _ConsolidateRun:
         if solved is None:
             return draining, exact
         draining = self._improve_exactly(draining, solved)
+        if solved.found and (draining.worth if draining else 0) < solved.found[-1].worth:
+            draining = self._search_beside_filled(draining, solved)
         reached = draining.worth if draining else 0
         if reached == worth and solved.most > reached:
             return draining, exact
         self._counts_filled, self._most_worth = True, solved.most
         return draining, solved
+
+    def _search_beside_filled(self, draining: Draining | None, solved: ExactDraining) -> Draining | None:
+        """Return the best of a draining and of what the search finds with the empty nodes that an answer fills.
+
+        The integer program does not know all that pods ask of one another, so its answer may have no order where
+        others that fill the same nodes have one.
+        """
+        filled = np.isin(self._fillable, solved.found[-1].filled.arrivals[:, 1])
+        if not filled.any():
+            return draining
+        nodes, costs = self._fillable[filled], self._filling_costs[filled]
+        candidates = replace(self._candidates, empty=np.setdiff1d(self._candidates.empty, nodes))
+        open_nodes = self._open.copy()
+        open_nodes[nodes] = True
+        limits = replace(
+            self._limits(FillLimits(), EarlierDeadline(self._deadline, _FOR_ORDER)),
+            most=most_freed_by_volume(self._packing, self._sources.to_empty, candidates.empty.tolist()),
+            most_worth=solved.most + int(costs.sum()),
+        )
+        self._state.undo_to(0)
+        search = DrainSearch(self._packing, self._state, candidates, open_nodes, limits)
+        search.run()
+        self._out_of_time |= search.out_of_time
+        others = []
+        for other in reversed(search.found):
+            targets = [*other.filled.arrivals[:, 1].tolist(), *(placed.target for placed in other.dependent)]
+            others.append(replace(other, worth=other.worth - int(costs[np.isin(nodes, targets)].sum())))
+        return self._improve(draining, [*([draining] if draining else []), *others])
 
     def _most_by_filling(self, fillable: Ints, costs: Ints) -> int:
         """Return an upper bound on the worth of the freed nodes less the costs of the empty nodes that are filled."""

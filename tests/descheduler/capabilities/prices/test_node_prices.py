@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from berth_core.migration_plans import PlanPhase
-from berth_core.objects import Node
+from berth_core.objects import Affinity, LabelSelector, Node, PodAffinity, PodAffinityTerm
 from berth_core.snapshot import Snapshot
 from berth_descheduler.capabilities.prices.node_prices import NodePrices
 from berth_descheduler.framework.refusals import RefusalReason
@@ -32,6 +32,7 @@ from planner_settings import args_of, with_args
 from properties import holds_for
 
 TYPE = "node.kubernetes.io/instance-type"
+ZONE = "topology.kubernetes.io/zone"
 PRICES = {"small": 100_000, "medium": 250_000, "middle": 300_000, "large": 700_000}
 """Two that are cheaper than a third may cost more together."""
 
@@ -162,6 +163,28 @@ def test_a_cheap_empty_node_is_filled_where_that_frees_dear_ones(
     assert made.filled_nodes == want_filled
     assert made.predicted.freed_price_per_hour == want_saved
     assert not want_filled or "and fill 1 empty one" in summarise_plan(made)
+    assert replay_steps(api_items(snapshot), moves_of(made)) == []
+
+
+def test_a_cheap_empty_node_is_filled_though_no_two_pods_may_share_a_zone() -> None:
+    web = LabelSelector(match_labels={"app": "web"})
+    terms = (PodAffinityTerm(topology_key=ZONE, label_selector=web),)
+    apart = Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=terms))
+    pods = tuple(
+        pod(f"web-{number}", node=f"dear-{number}", cpu="2", controller=owner(), labels={"app": "web"}, affinity=apart)
+        for number in range(2)
+    )
+    nodes = (
+        node("dear-0", cpu="4", labels={ZONE: "a", TYPE: "large"}),
+        node("dear-1", cpu="4", labels={ZONE: "b", TYPE: "large"}),
+        *(node(f"empty-{number}", cpu="4", labels={ZONE: "c", TYPE: "small"}) for number in range(2)),
+    )
+    snapshot = Snapshot(nodes=nodes, pods=pods)
+
+    made = plan(snapshot, consolidating(exact=True, nodePrice=BY_TYPE))
+
+    assert len(made.filled_nodes) == 1
+    assert made.predicted.freed_price_per_hour == "0.6"
     assert replay_steps(api_items(snapshot), moves_of(made)) == []
 
 
