@@ -6,6 +6,7 @@ first, as far as they are still possible, and the search goes on from there. Wha
 as the plan that knows of none, with few moves more.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -169,11 +170,13 @@ class _Keeping:
 
         Where a pod moves twice, moves can stand in a circle: then nothing but emptying a node is a reason to leave it.
         """
-        useful = self._emptied()
-        reached = list(useful) if len({step.pod for step in self.state.steps}) == len(self.state.steps) else []
+        useful, made = self._emptied(), self.state.steps
+        targets_by_source: defaultdict[NodeIndex, set[NodeIndex]] = defaultdict(set)
+        for step in made:
+            targets_by_source[step.source].add(step.target)
+        reached = list(useful) if len({step.pod for step in made}) == len(made) else []
         while reached:
-            source = reached.pop()
-            targets = {step.target for step in self.state.steps if step.source == source} - useful
+            targets = targets_by_source[reached.pop()] - useful
             useful |= targets
             reached += targets
         return {step.source for step in steps} - useful
