@@ -111,24 +111,24 @@ class WatchedLists:
 
         Goes on with a watch of its own once nothing is kept of it; raises what that raises.
         """
-        with self._lock:
-            kind: _WatchedKind[T] | None = self._kinds.get((resource, type))
-        if kind is not None:
+        if (kind := self._kind_of(resource, type)) is not None:
             yield from kind.follow(stop)
         if not stop.is_set():
             yield from self._client.watch(resource, stop=stop, type=type, settings=_settings_of(resource))
 
     def kept(self, resource: Resource, type: type[T] = AS_DICT) -> Listing[T] | None:
         """Return what is kept of a kind now, None if nothing is; a watch can go on from its resourceVersion."""
-        with self._lock:
-            kind: _WatchedKind[T] | None = self._kinds.get((resource, type))
+        kind = self._kind_of(resource, type)
         return None if kind is None else kind.kept()
 
     def keeps(self, resource: Resource, type: type[Any] = AS_DICT) -> bool:
         """Return whether a kind has been read and is watched, so that another look at it costs no list."""
-        with self._lock:
-            kind = self._kinds.get((resource, type))
+        kind = self._kind_of(resource, type)
         return kind is not None and not kind.has_failed
+
+    def _kind_of(self, resource: Resource, type: type[T]) -> "_WatchedKind[T] | None":
+        with self._lock:
+            return self._kinds.get((resource, type))
 
     def _begin(self, key: tuple[Resource, type[T]]) -> "tuple[_WatchedKind[T], Listing[T]]":
         """List a kind and begin to watch it: before its list, if that takes longer than the API server keeps events."""
