@@ -267,8 +267,9 @@ def start_operator(sandbox: Sandbox, client: KubeClient, folder: Path, live: int
     bodies = [build_reservation(f"live-{number:04d}", 1, cpu="10m") for number in range(live)]
 
     def are_held() -> bool:
-        held = client.list(RESERVATIONS, namespace=NAMESPACE, type=Reservation).items
-        return len(held) == live and all(one.phase is ReservationPhase.AVAILABLE for one in held)
+        reservations = client.list(RESERVATIONS, namespace=NAMESPACE, type=Reservation).items
+        phases = [reservation.phase for reservation in reservations]
+        return phases == [ReservationPhase.AVAILABLE] * live
 
     with running_operator(sandbox, folder):
         in_parallel(lambda body: client.create(RESERVATIONS, body, namespace=NAMESPACE), bodies)

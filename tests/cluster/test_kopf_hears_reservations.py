@@ -8,7 +8,6 @@ import gc
 import json
 import threading
 import urllib.error
-import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from berth_operator.runtime.kopf_session import connection_info
 from berth_sandbox.fault_proxy import FaultProxy
 from berth_sandbox.faults import Call, Fault, FaultKind, NoFaults
 from berth_sandbox.sandbox import Sandbox
+from health_port import ask_state
 from outages import LONG_SECONDS
 from proxied_operator import calls, proxy, undisturbed
 from reservation_stage import Stage
@@ -38,8 +38,6 @@ from waiting import eventually
 __all__ = ["proxy", "undisturbed"]
 
 pytestmark = pytest.mark.cluster
-
-DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +82,7 @@ def watches(proxy: FaultProxy) -> list[Call]:
 
 def ask(operator: OperatorProcess, path: str) -> tuple[int, dict[str, Any]]:
     """Return the status code and the document of a health path."""
-    try:
-        with DIRECT.open(f"http://127.0.0.1:{operator.health_port}{path}", timeout=60) as answer:
-            return answer.status, json.loads(answer.read())
-    except urllib.error.HTTPError as refusal:
-        return refusal.code, json.loads(refusal.read())
+    return ask_state(f"127.0.0.1:{operator.health_port}", path)
 
 
 def answers(operator: OperatorProcess) -> bool:
