@@ -1,14 +1,14 @@
 """Metrics of what the nodes cost that plans free."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from berth_descheduler.capability import PlanMetrics
 from berth_descheduler.planner import Plan
-from berth_descheduler.planner.weights import MICRO, NodeWeights
+from berth_descheduler.planner.weights import MICRO
 
 FREED_PRICE: Final = "berth_plan_freed_price_per_hour"
 FREED_PRICES: Final = "berth_freed_price_per_hour_total"
@@ -25,19 +25,27 @@ class PriceMetrics(PlanMetrics):
         self._freed_prices = Counter(
             FREED_PRICES, "What an hour of the nodes costs that were freed, by nodePrice.", registry=registry
         )
-        self._price: NodeWeights | None = None
-        """What the nodes of the last plan cost."""
+        self._savings: dict[str, float] = {}
+        """What each node saves an hour that plans with prices are to free, in millionths, until it is freed.
 
-        self._saved_share = 1.0
-        """Which part of its freed nodes' price is left after that of the empty nodes that it fills."""
+        That is its price, less its part of what the empty nodes cost that its plan fills.
+        """
 
     def planned(self, plan: Plan) -> None:
-        self._price = plan.weights
-        if plan.weights is not None:
-            self._freed_price.set(plan.freed_weight / MICRO)
-            whole = plan.weights.total(plan.freed_nodes)
-            self._saved_share = plan.freed_weight / whole if whole else 1.0
+        if plan.weights is None:
+            self._forget(plan.freed_nodes)
+            return
+        self._freed_price.set(plan.freed_weight / MICRO)
+        prices = plan.weights.of_node
+        self._forget([node for node in self._savings if node not in prices])
+        total = plan.weights.total(plan.freed_nodes)
+        share_saved = plan.freed_weight / total if total else 1.0
+        self._savings.update({node: share_saved * prices.get(node, 0) for node in plan.freed_nodes})
 
     def nodes_freed(self, nodes: Sequence[str]) -> None:
-        if self._price is not None:
-            self._freed_prices.inc(self._saved_share * self._price.total(nodes) / MICRO)
+        self._freed_prices.inc(sum(self._savings.get(node, 0) for node in nodes) / MICRO)
+        self._forget(nodes)
+
+    def _forget(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            self._savings.pop(node, None)

@@ -415,6 +415,22 @@ def test_metrics_say_what_the_last_plan_with_prices_frees_and_what_was_freed() -
         assert registry.get_sample_value("berth_freed_price_per_hour_total") == 0.7
 
 
+def test_a_node_that_is_freed_late_counts_what_its_own_plan_saves_by_it() -> None:
+    registry = CollectorRegistry()
+    metrics = CycleMetrics(registry, FakeClock())
+    snapshot = dear_beside_empty(("small",))
+    both = plan(snapshot, consolidating(exact=True, nodePrice=BY_TYPE))
+    one = plan(snapshot, consolidating(exact=True, max_moves=1, nodePrice=BY_TYPE))
+    assert (len(both.freed_nodes), len(one.freed_nodes)) == (2, 1)
+
+    metrics.planned(both)
+    metrics.planned(one)
+    metrics.nodes_freed(both.freed_nodes)
+
+    # 0.7 for the node of the later plan, which fills no empty node; half of 2 * 0.7 - 0.1 for the other.
+    assert registry.get_sample_value("berth_freed_price_per_hour_total") == pytest.approx(0.7 + 0.65)
+
+
 BOUGHT = NodePrices.parse(
     {"instanceTypes": {"m5": 0.4, "m5/spot": 0.1, "m5/reserved": 0, "c5/spot": 0.2}, "default": 1}
 )
