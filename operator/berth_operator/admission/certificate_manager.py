@@ -103,6 +103,8 @@ class CertificateManager:
                 patch = {"metadata": version, "data": secret["data"]}
                 self._client.merge_patch(SECRETS, WEBHOOK_SECRET, patch, namespace=self._namespace)
         except (AlreadyExistsError, ConflictError):
+            # Both replicas must serve certificates of the announced authorities, so the later one takes what the first
+            # has stored.
             other_bundle = CertificateBundle.from_secret(self._read() or {})
             if other_bundle is None:
                 raise
@@ -115,6 +117,8 @@ def _hosts(settings: OperatorSettings) -> tuple[str, ...]:
     """Return the names and addresses of the webhook; the first is the one that the API server calls."""
     service, namespace = settings.webhook.service, settings.placeholders.namespace
     if service:
+        # The first is what API servers check the certificate of a Service against, whatever the cluster's domain is
+        # (`HookClient` in apiserver's `pkg/util/webhook/client.go`).
         return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
     host = urlsplit(settings.webhook.url).hostname or settings.webhook.host
     return tuple(dict.fromkeys((host, "127.0.0.1", "localhost")))

@@ -59,6 +59,8 @@ class CertificateTerms:
     @property
     def check_every(self) -> timedelta:
         """Return the time between two checks of the certificates."""
+        # A share of the life, so that certificates of minutes, as an administrator may ask for, are checked often
+        # enough.
         return min(_LONGEST_CHECK, self.life / _CHECKS_PER_LIFE)
 
     @property
@@ -211,6 +213,8 @@ def _renew_readable(
     ):
         announced = _announce(bundle, parts, terms, now)
         return announced if can_serve else _issue(announced, terms, now)
+    # The start of its validity, less what it is dated back against skewed clocks, is when the authority was made: the
+    # time needs no field in the Secret, and survives a restart.
     is_settled = now - (first_authority.not_valid_before_utc + BACKDATE) >= terms.settling
     is_due = leaf.not_valid_after_utc - now <= terms.renew_before or not is_signed_by_first
     return _issue(bundle, terms, now) if not can_serve or (is_due and is_settled) else bundle
@@ -314,6 +318,7 @@ def take_issued(
     unannounced = [authority for authority in offered.authorities if authority not in parts.authorities]
     if can_serve and unannounced:
         return replace(bundle, authorities=_join(parts.authorities, offered, now))
+    # Its authority is announced already, but perhaps not read by every API server: they would refuse the certificate.
     if can_serve and not settled:
         return bundle
     return replace(issued, path=bundle.path, authorities=_join(offered.authorities, parts, now))

@@ -61,6 +61,7 @@ class BodyReader:
         """Return the body of a request; raises `BodyRefusedError` if it is too long, too slow or one too many."""
         # A chunked body states no length, so the longest that is allowed is reserved for it.
         body_bytes = LARGEST_BODY_BYTES if request.content_length is None else request.content_length
+        # Refused by its stated length, before a byte of it is in memory.
         if body_bytes > LARGEST_BODY_BYTES:
             raise BodyRefusedError(413, f"a body may have {LARGEST_BODY_BYTES} bytes")
         if self._reading_bytes + body_bytes > _MAX_BODY_BYTES:

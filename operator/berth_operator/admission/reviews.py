@@ -258,6 +258,8 @@ class Admission:
         self._promised += 1
         now = time.monotonic()
         if now - self._pruned > _PROMISE_SECONDS:
+            # At most once in a promise's life: a Deployment's burst would otherwise look through all of them for each
+            # of its pods.
             self._pruned = now
             for promised_uid in list(self._promises):
                 self._fresh_promises(promised_uid)

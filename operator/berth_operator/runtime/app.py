@@ -71,6 +71,7 @@ class App:
             path: review for capability in self._engine.capabilities for path, review in capability.reviews().items()
         }
         self._webhook = WebhookServer(admission, self._keeper, settings, reviews=reviews)
+        # Of its own thread and port: the kubelet's probes must get an answer, good or bad, while kopf's loop is stuck.
         self._health = HealthServer(
             settings.health_host,
             settings.health_port,
@@ -82,6 +83,7 @@ class App:
         self._renewal = threading.Thread(target=self._renew_certificates, name="certificates", daemon=True)
         self._stopping = threading.Event()
         self._tasks = [
+            # Daemon threads, so that one in a call that hangs does not keep the process until the kubelet kills it.
             threading.Thread(target=run, args=(self._stopping,), name=task_name, daemon=True)
             for capability in self._engine.capabilities
             for task_name, run in capability.tasks().items()
@@ -100,6 +102,7 @@ class App:
 
     async def start(self) -> None:
         """Start everything once; wait while the API server does not answer, and raise only what no waiting changes."""
+        # kopf calls its startup handlers in each of its runs, of which one process may have several (see `run_kopf`).
         if self.has_started:
             return
         try:
@@ -137,6 +140,7 @@ class App:
         """Carry out a step of the start, again and again while the API server does not answer it."""
         for failures in itertools.count(1):
             try:
+                # In a thread, since the official client blocks, and kopf's loop has to go on beating.
                 await asyncio.to_thread(step)
             except UntrustedServerError:
                 raise  # no waiting makes its certificate trusted
@@ -217,6 +221,7 @@ class App:
         self._webhook.drain()
         await asyncio.to_thread(self._engine.stop_acting)
         # API servers send reviews to this replica until each of them has seen the endpoints of the Service change.
+        # Without a live Reservation the webhook is not registered, so no API server can send a review.
         if self._cache.live_namespaces() or any(capability.answers_always for capability in self._engine.capabilities):
             await asyncio.sleep(self._settings.webhook.drain_seconds)
 
@@ -241,5 +246,8 @@ class App:
                 _LOG.exception(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "renew certificate"})
                 continue
             if is_changed:
+                # Serving the new certificate first is safe: its authority was announced long before (see
+                # `certificates`). The registration is then compared with the bundle, which may also name an authority
+                # that signs nothing yet.
                 self._webhook_loop.call_soon(self._webhook.reload_certificate)
                 self._queue.add(SCOPE_KEY)

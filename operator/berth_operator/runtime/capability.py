@@ -148,10 +148,12 @@ class PolledKind:
         """Call `refresh` if it is time; return whether it worked. A failure is logged and tried again."""
         self._begin_watch()
         now = self._clock.monotonic()
+        # Most clusters have no object of these kinds, and then a watch alone costs the API server next to nothing.
         pause = _LIST_SECONDS if self._has_objects or self._has_changed.is_set() else _EMPTY_SECONDS
         if self._listed_at is not None and now - self._listed_at < pause:
             return False
         self._listed_at = now
+        # Cleared before the list is asked for: an event that comes during the list may be newer than its answer.
         self._has_changed.clear()
         self._has_objects = True  # until the answer is there
         try:

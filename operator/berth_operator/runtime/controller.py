@@ -183,6 +183,8 @@ class Controller:
         if self._failure is not None:
             raise self._failure
         self._spawn("leader", self._lead)
+        # Threads of their own for what waits on an API server's webhook call or writes for people only: neither may
+        # delay a worker in the middle of a hand-over.
         self._spawn("prover", lambda: self._probe.run(self._lease.held))
         for number in range(self._settings.workers):
             self._spawn(f"worker-{number}", self._work)
@@ -228,6 +230,7 @@ class Controller:
         self._stop_term()
         # A worker that hangs in a call may still act: the Lease is left to expire, so that no replica acts beside it.
         if not any(thread.is_alive() for thread in self._actors):
+            # Releasing sets no holder, so the next replica need not wait for the Lease to run out.
             self._lease.release()
 
     def stop(self) -> None:
@@ -264,6 +267,7 @@ class Controller:
 
     def _ended_threads(self) -> tuple[str, ...]:
         """Return the names of threads that ended unexpectedly."""
+        # A replica that drains ends its actors itself, and must stay alive for the reviews that still come.
         actors = () if self._retired.is_set() else tuple(self._actors)
         return (*self._informers.ended(), *(thread.name for thread in actors if not thread.is_alive()))
 
@@ -361,6 +365,8 @@ class Controller:
                 if self._lease.held():
                     self._reconcile(key)
                 else:
+                    # The key is not queued again: without the Lease it would come back at once, for as long as another
+                    # replica leads.
                     self._dropped.set()
             finally:
                 self._queue.done(key)
@@ -398,6 +404,7 @@ class Controller:
             capability.resync(is_due)
 
     def _reconcile_scope(self, _: Key) -> None:
+        # The registration was written, so the last proof says nothing about the one that API servers read next.
         if self._scope.reconcile():
             self._probe.probe_soon()
 

@@ -36,10 +36,13 @@ class Connection:
         """Return a session with the current credentials."""
         await asyncio.sleep(max(0.0, self._last_login + _LOGIN_SECONDS - time.monotonic()))
         self._last_login = time.monotonic()
+        # In a thread: the kubeconfig may name an exec plugin, which runs a program and may wait for a network.
         configuration = await asyncio.to_thread(self._source.load)
         info = connection_info(configuration)
         context = await asyncio.to_thread(_tls_context, info, configuration.tls_server_name)
         session = aiohttp.ClientSession(
+            # No limit of connections: each watch occupies one for its whole life, and kopf's other requests would queue
+            # behind.
             connector=aiohttp.TCPConnector(limit=0, ssl=context, socket_factory=_make_socket),
             middlewares=(_authorize(info),),
             proxy=info.proxy_url,

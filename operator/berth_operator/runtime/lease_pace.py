@@ -37,6 +37,7 @@ class LeasePace:
         with self._lock:
             is_first = not self._places
             self._places.add(reservation.metadata.uid)
+        # A plan's place has to see a fresh Lease at once, not after the long interval that was chosen before.
         if is_first:
             self._on_first()
 

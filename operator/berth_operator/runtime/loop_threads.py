@@ -33,6 +33,7 @@ class LoopThread:
     def stop(self) -> None:
         """Stop and close the loop; nothing may be scheduled afterwards."""
         if self._thread.is_alive():
+            # `stop` itself is not thread-safe: a loop that waits in its selector would not notice it.
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()

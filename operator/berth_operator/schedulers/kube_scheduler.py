@@ -50,6 +50,7 @@ class KubeScheduler:
         return next(bound_times, None)
 
     def steer(self, node: str | None) -> dict[str, Any]:
+        # A null takes the field away, in a merge patch as in a strategic one.
         return {"nominatedNodeName": node}
 
     def steered_to(self, pod: Pod) -> str:

@@ -56,6 +56,8 @@ def join_pod_group(body: Body, name: str) -> Body:
 def build_pod_group(reservation: Reservation, *, priority: int, namespace: str) -> Body:
     """Return the PodGroup by which Volcano places all wanted placeholders or none."""
     meta = reservation.metadata
+    # Of all slots only the wanted ones: with the sum of the replicas Volcano would place none where one of them finds
+    # no node. The PodGroup's own priority orders it in its queue, as that of the pods orders them within it.
     spec = {"minMember": reservation.spec.wanted, "priorityClassName": priority_class_name(priority)}
     return {
         "apiVersion": VOLCANO_POD_GROUP_API_VERSION,

@@ -167,6 +167,7 @@ class EvictionMoves:
         return answer_verdict(request, verdict, until=self._deadline_of(pending))
 
     async def _judge_in_time(self, pending: PendingEviction, *, by_namespace: bool) -> EvictionVerdict:
+        # Before any read: a slow API server must not keep a pod beyond its deadline.
         if (late_verdict := self._late_verdict(pending)) is not None:
             return late_verdict
         judge = partial(self._judge, pending, by_namespace=by_namespace)
@@ -253,6 +254,7 @@ class EvictionMoves:
         metadata = raw_pod["metadata"]
         replica_set_name = Note.read(metadata.get("annotations") or {}).replica_set
         replica_set = find_replica_set(client, metadata["namespace"], replica_set_name) if replica_set_name else None
+        # Nothing makes another pod, so there is nothing to wait for.
         if replica_set is None or not hash_of(replica_set):
             return True
         # The ReplicaSet counts only its own pods; the released ones still serve, and are seen by the second value of
@@ -353,6 +355,7 @@ class EvictionMoves:
                 self._give_back(pending)
             elif idle_seconds >= _ABSENT_SECONDS:
                 self._finish(pending)
+        # No request for a while: a pod is not let go for a drain that was given up.
         elif idle_seconds < _ABSENT_SECONDS:
             out_in_namespace = out[pending.namespace]
             if out.total() >= _MAX_OUT or out_in_namespace >= _MAX_OUT_PER_NAMESPACE:
