@@ -70,6 +70,7 @@ def connect(
     `request_timeout` is the longest silence of the server within a request, in seconds. Raises InputError with the
     wrong file or context. Types that are defined by now may then be decoded in any thread.
     """
+    # Here, as the caller has no other threads yet: msgspec must not inspect one type in two of them.
     build_decoders()
     settings = settings or ClientSettings()
     connection = ConnectionSettings(
@@ -98,6 +99,8 @@ class _Collection(Generic[T]):
         paging = [("limit", str(limit))] if limit else []
         paging += [("continue", continue_token)] if continue_token else []
         path = self.resource.path(namespace=self.namespace)
+        # No resourceVersion: the list shows the present state, and an answer from a stale watch cache would miss what
+        # this program has just written.
         request = Request(self.list_call, "GET", path, [*self.selectors, *paging], is_packed=True)
         return self.client.ask(request, Repeatable.ALWAYS, read)
 
@@ -213,6 +216,7 @@ class KubeClient:
                 self.note_loss()
                 raise
             except KubeError as error:
+                # Also an error may show that the right is there: a conflict is answered only after the authorization.
                 grants.note_error(right, error)
                 raise
             grants.note_allowed(right)
@@ -428,6 +432,8 @@ class KubeClient:
         call = Call("delete", resource.describe(name, namespace=namespace))
         path = resource.path(name, namespace=namespace)
         with self._noting_absence(resource, name, namespace):
+            # Repeatable, since a second deletion of the same object does nothing more; a caller who must not hit a
+            # namesake gives the uid.
             self.send(Request(call, "DELETE", path, body=_ENCODER.encode(options)), Repeatable.ALWAYS)
         self.sightings.note_change(resource, namespace, name)
 
@@ -464,6 +470,7 @@ class KubeClient:
         call = Call(EVICT, PODS.describe(name, namespace=namespace))
         path = PODS.path(name, namespace=namespace, subresource="eviction")
         with self._noting_absence(PODS, name, namespace):
+            # Repeatable, as the uid is always given: a second eviction finds the pod terminating, or a 404 or 409.
             self.send(Request(call, "POST", path, body=_ENCODER.encode(body)), Repeatable.ALWAYS)
         if not dry_run:
             self.sightings.note_change(PODS, namespace, name)
@@ -476,6 +483,8 @@ def _selectors(label_selector: str, field_selector: str) -> Query:
 
 
 def _exactly(resource_version: str) -> Query:
+    # Without the match the API server takes a resourceVersion as "not older than", and would answer with the present
+    # object (`ResourceVersionMatch` in apimachinery's pkg/apis/meta/v1/types.go).
     return [("resourceVersion", resource_version), ("resourceVersionMatch", "Exact")]
 
 

@@ -109,6 +109,8 @@ def find_source(kubeconfig: str | None = None, context: str | None = None) -> Co
     files = kubeconfig or os.environ.get("KUBECONFIG")
     if files:
         return KubeconfigSource(files, context)
+    # Both are asked: the kubelet sets the variable in every container, and a pod with `automountServiceAccountToken:
+    # false` has no token.
     if context is None and os.environ.get(SERVICE_HOST_ENV_NAME) and Path(SERVICE_TOKEN_FILENAME).exists():
         return InClusterSource()
     if Path(HOME_KUBECONFIG).expanduser().exists():
@@ -153,6 +155,7 @@ def _chosen_entry(documents: Sequence[Mapping[str, Any]], context: str, kind: st
 
     Of several files the first with an entry of that name counts, as for kubectl.
     """
+    # Reversed, since later entries of a dict replace earlier ones and the first file must win.
     contexts = {name: entry for document in reversed(documents) for name, entry in _named(document, "contexts").items()}
     entries = {name: entry for document in reversed(documents) for name, entry in _named(document, f"{kind}s").items()}
     chosen_context = contexts[context].get("context") or {}

@@ -378,6 +378,7 @@ def _reason(error: BaseException) -> str:
             return "timed out"
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
             return "the connection was closed without an answer"
+        # The kernel's own words ("Connection refused") without the number that Python puts before them.
         case OSError(strerror=str(text)):
             return text
         case HTTPException() | ValueError():
@@ -390,6 +391,8 @@ def _reason(error: BaseException) -> str:
 def error_from_decoding(call: Call, error: msgspec.DecodeError) -> KubeError:
     """Return the error for an undecodable body."""
     failure = Failure(message=str(error))
+    # JSON of another shape stays so however often it is asked for; what is no JSON may come from a proxy, and the next
+    # answer may not.
     if isinstance(error, msgspec.ValidationError):
         return UnexpectedObjectError(call, failure)
     return MalformedAnswerError(call, failure)

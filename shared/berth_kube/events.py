@@ -41,6 +41,8 @@ def record_event(
     }
     try:
         try:
+            # Created first, and counted up where it exists: most events are new, and a read before would double their
+            # calls.
             client.create(EVENTS, event)
         except AlreadyExistsError:
             _count_up(client, event["metadata"], now)

@@ -50,6 +50,7 @@ class Grants:
 
     def note_allowed(self, right: Right) -> None:
         """Record that the API server allowed a request."""
+        # Looked at without the lock, which nearly every call would otherwise wait for; at worst a right is added twice.
         if right not in self._used:
             with self._lock:
                 self._used.add(right)

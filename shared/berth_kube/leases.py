@@ -213,6 +213,7 @@ class LeaseHolder:
         try:
             return _Try(won=self._claim())
         except KubeError as error:
+            # A missing right or a Lease that cannot exist is for people to mend; waiting would only hide it.
             if isinstance(error, PermanentError):
                 raise
             _LOG.warning("cannot take the lease %s/%s yet: %s", self._namespace, self._name, error)
@@ -229,6 +230,7 @@ class LeaseHolder:
             if self._renew():
                 renewal_due = started + self._duration_seconds / self._renewals()
                 continue
+            # One failed renewal loses nothing: the Lease is ours until two thirds of its duration are over.
             if not self.held():
                 self._renewed_at = None
                 self._lost.set()
@@ -249,6 +251,7 @@ class LeaseHolder:
         except KubeError as error:
             _LOG.warning("cannot renew the lease %s/%s: %s", self._namespace, self._name, error)
             return False
+        # Another holder's name in it: it was taken from us, so the time that we still believed in counts no more.
         if not renewed and self._observation and self._observation.spec.holder_identity != self._identity:
             self._renewed_at = None
         return renewed

@@ -383,6 +383,7 @@ def read_loosely(
         try:
             page, newer_of_page = read_page(page_size, token, read)
         except GoneError as error:
+            # The same token again would be refused for ever.
             if not error.continue_token or error.continue_token == token:
                 raise
             token = error.continue_token

@@ -28,6 +28,7 @@ def find_proxy(server: SplitResult, proxy_url: str, environment: Mapping[str, st
     address = environment.get(name) or environment.get(name.upper()) or ""
     excluded = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
     host, port = server.hostname or "", server.port or PORTS.get(server.scheme, 0)
+    # As Go's `http.ProxyFromEnvironment`, which makes this exception for `localhost` and loopback addresses.
     if not address or is_loopback(host) or is_excluded(host, port, excluded):
         return None
     return checked_proxy(name.upper(), address if "://" in address else f"http://{address}")

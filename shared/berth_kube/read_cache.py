@@ -32,6 +32,8 @@ class ReadCache:
             try:
                 self._objects[key] = self._source.get(resource, name, namespace=namespace, type=_AS_READ)
             except (NotFoundError, ForbiddenError) as error:
+                # A missing object must stay missing for all questions about one pod: rules that saw two states could
+                # each say yes.
                 self._objects[key] = error
         answer = self._objects[key]
         if isinstance(answer, NotFoundError | ForbiddenError):

@@ -107,8 +107,10 @@ NO_RETRIES = RetryPolicy(attempts=1)
 
 def may_repeat(error: KubeError, repeatable: Repeatable) -> bool:
     match error:
+        # A budget may forbid for hours, which the caller's own deadline is for; an untrusted certificate stays one.
         case EvictionBlockedError() | EvictionInterceptedError() | UntrustedServerError():
             return False
+        # Refused before anything was done: by API Priority and Fairness or by the limit of requests in flight.
         case TooManyRequestsError():
             return True
         case _ if repeatable is Repeatable.ALWAYS:

@@ -96,6 +96,8 @@ def review_token(client: KubeClient, token: str, audiences: Sequence[str] = ()) 
     status = client.create(TOKEN_REVIEWS, _body(TOKEN_REVIEWS, spec), type=_TokenReview).status
     if not status.authenticated or not status.user.username:
         return None
+    # An authenticator that knows nothing of audiences leaves the field empty: the token may be one for the API server
+    # alone. The API asks clients for this check (`TokenReviewStatus` in authentication/v1/types.go).
     if audiences and not set(audiences) & set(status.audiences):
         return None
     user = status.user

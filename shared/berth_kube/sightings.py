@@ -38,6 +38,7 @@ class Sightings:
     def shown_to(self, witness: Witness) -> Iterator[None]:
         """Report to a witness, within the block, what calls show of its kind."""
         with self._lock:
+            # A new tuple each time: readers go through the old one without a lock.
             self._witnesses = (*self._witnesses, witness)
         try:
             yield

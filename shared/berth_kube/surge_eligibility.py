@@ -259,6 +259,7 @@ def _why_not_by_pod(raw_pod: RawObject, around: Around) -> str:
     if not is_ready(raw_pod):
         return "the pod is not Ready, so there is no gap to avoid"
     containers = (*spec["containers"], *(spec.get("initContainers") or ()))
+    # Both pods run at once, and may be on one node where the place is lost meanwhile.
     if any(port.get("hostPort") for container in containers for port in container.get("ports") or ()):
         return "it uses a port of its node"
     notes = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}

@@ -170,7 +170,9 @@ class Transport:
                 connect=min(self._settings.connect_seconds, silence_seconds), read=silence_seconds
             ),
             "preload_content": False,
+            # Ours decide: urllib3's would repeat a POST that may have been carried out.
             "retries": False,
+            # A redirect could lead the request, with its token, to another server.
             "redirect": False,
         }
         try:
@@ -277,6 +279,7 @@ class Transport:
         None if the refused one is too recent, or a new one cannot be made.
         """
         with self._credentials_lock:
+            # Another thread has renewed it meanwhile: many calls fail at once when a token is rotated.
             if self._client is not refused:
                 return self._client
             if time.monotonic() - self._renewed_at < _RENEWAL_PAUSE_SECONDS:
