@@ -98,9 +98,12 @@ class _LookAtProgram:
     def _is_alive(self, lease: Lease) -> bool:
         renewed = lease.spec.renew_time
         first_renewal = self._first.setdefault(lease.metadata.namespace, renewed)
+        # A holder that stops empties this field, as client-go's `release` does, while the renewal is recent.
         if not lease.spec.holder_identity:
             return False
         age = self._age_seconds(lease)
+        # The age may count only if it is not negative: a renewal from our future says that the clocks differ, not that
+        # it is fresh.
         return first_renewal != renewed or (age is not None and 0 <= age <= (lease.spec.lease_duration_seconds or 0))
 
     def _age_seconds(self, lease: Lease) -> float | None:
@@ -117,7 +120,10 @@ class _LookAtProgram:
             duration, age = lease.spec.lease_duration_seconds or 0, self._age_seconds(lease)
             patience = max(patience, duration / _RENEWALS + 1)
             if age is None or age <= _RECENT_SECONDS:
+                # A replica that was killed left its Lease held, and its successor has to wait for the whole duration
+                # before it takes over.
                 patience = max(patience, duration, _RESTART_SECONDS)
+        # A pod that is there but holds no Lease may still pull its image or wait for the API server.
         return max(patience, _START_SECONDS) if self._pods() else patience
 
     def _pods(self) -> tuple[Pod, ...]:

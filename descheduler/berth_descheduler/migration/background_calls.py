@@ -40,6 +40,7 @@ class BackgroundCalls:
             try:
                 answer = call()
             except Exception as error:  # noqa: BLE001 - raised again in the loop's thread
+                # Python unbinds `error` at the end of the except clause, before the lambda runs.
                 failure = error
                 self._answers.put(lambda: _raise(failure))
             else:
@@ -55,6 +56,7 @@ class BackgroundCalls:
         """Make a call for a move or room, which is in flight until the answer is taken."""
 
         def answered(answer: R) -> None:
+            # First, so that the answer itself may begin the next call.
             caller.in_flight = False
             then(answer)
 

@@ -12,6 +12,7 @@ def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
     """Return the wait after so many refusals, at least what the server asks for."""
     # The exponent is bounded first: after days of refusals the power would not fit into a float.
     doubled_seconds = FIRST_BACKOFF_SECONDS * float(2 ** min(attempts, _LONGEST_DOUBLING))
+    # The server's `Retry-After` may exceed our longest wait: API Priority and Fairness sheds load by it.
     return max(min(doubled_seconds, LONGEST_BACKOFF_SECONDS), asked_for or 0.0)
 
 

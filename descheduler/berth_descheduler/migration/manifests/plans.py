@@ -62,6 +62,7 @@ def build_plan_filling(spec: MigrationPlanSpec) -> dict[str, Any]:
 
 def plan_labels(policy: str) -> dict[str, str]:
     """Return the labels of a plan; they name its policy where the policy's name fits into a label value."""
+    # A policy's name may have 253 characters, a label value 63: without the label the plan is found by its spec alone.
     policy_label = {POLICY_LABEL: policy} if 0 < len(policy) <= LONGEST_LABEL_VALUE else {}
     return {MANAGED_LABEL: MANAGED_BY_DESCHEDULER, **policy_label}
 

@@ -28,6 +28,8 @@ _POD_FIELDS: Final = (
     "topologySpreadConstraints",
 )
 
+# Neither env nor args: they may hold secrets, and whoever may read Reservations need not be allowed to read pods.
+# Ports stay because host ports decide about nodes, restartPolicy because a sidecar adds to the requests (KEP-753).
 _CONTAINER_FIELDS: Final = ("name", "image", "resources", "ports", "restartPolicy")
 
 _PRIORITY_FIELDS: Final = ("priority", "preemptionPolicy")
@@ -61,11 +63,14 @@ def build_task(name: str, template: RawObject, *, replicas: int, node: str) -> d
 
 
 def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    # Labels of ours on the live pod are about this hand-over or an earlier one, and the next pod comes without them.
     return {key: value for key, value in labels.items() if not key.startswith(f"{PREFIX}/")}
 
 
 def _spec(raw: RawObject, labels: Mapping[str, str]) -> dict[str, Any]:
     spec: dict[str, Any] = {key: raw[key] for key in _POD_FIELDS if raw.get(key)}
+    # Where a class is named, the admission plugin Priority sets both fields, and refuses a pod whose own value differs
+    # from it (`plugin/pkg/admission/priority/admission.go`).
     if not raw.get("priorityClassName"):
         spec |= {key: raw[key] for key in _PRIORITY_FIELDS if raw.get(key)}
     if tolerations := [toleration for toleration in raw.get("tolerations") or () if not _was_added(toleration)]:

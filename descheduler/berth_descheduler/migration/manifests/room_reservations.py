@@ -54,6 +54,7 @@ def build_room_reservation(
             "namespace": room.namespace,
             "labels": {PLAN_LABEL: plan.name, MANAGED_LABEL: MANAGED_BY_DESCHEDULER},
             "annotations": {ROOM_ANNOTATION: str(index)},
+            # The garbage collector deletes the Reservation with its plan: deleting a plan gives all of its places back.
             "ownerReferences": [controlled_by(plan)],
         },
         "spec": {
@@ -76,6 +77,7 @@ def build_job_reservation(room: Room, job: ObjectReference, raw_pods: RawPods, p
 
     No plan controls it: it outlives the plan, and ends with the job, which owns it if it is an object.
     """
+    # With the job as its owner the garbage collector ends the wait when the job is deleted, also while Berth is away.
     owner_reference = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid}
     annotations = {"annotations": {POLICY_LABEL: policy}} if policy else {}
     references = {"ownerReferences": [{**owner_reference, "blockOwnerDeletion": False}]} if job.uid else {}
@@ -138,6 +140,7 @@ def _tasks(room: Room, raw_pods: RawPods) -> list[dict[str, Any]]:
     tasks: list[tuple[str, dict[str, Any], int]] = []
     for slot in room.slots:
         template = build_template(raw_pods[slot.pod_uid]) if slot.pod_uid else _template_of_shape(room)
+        # Pods of one sort may differ in a label, such as their index, and would each get a task of their own.
         template.pop("metadata", None)
         for task_index, (node, known_template, count) in enumerate(tasks):
             if node == slot.node and known_template == template:
@@ -152,11 +155,13 @@ def _tasks(room: Room, raw_pods: RawPods) -> list[dict[str, Any]]:
 
 
 def _template_of_shape(room: Room) -> dict[str, Any]:
+    # The API requires a name and an image. No pod is made from this template: placeholders take only its requests.
     container = {"name": "shape", "image": "shape", "resources": {"requests": dict(room.requests)}}
     return {"spec": {"containers": [container]}}
 
 
 def ttl_from(now: datetime, reservation: Reservation, ttl: timedelta) -> str:
     """Return the TTL with which a Reservation expires `ttl` from now."""
+    # A TTL counts from the creation, so extending it by an hour means writing the present age plus an hour.
     age = now - parse_timestamp(reservation.metadata.creation_timestamp or "")
     return format_duration(timedelta(seconds=max(0, round(age.total_seconds()))) + ttl)

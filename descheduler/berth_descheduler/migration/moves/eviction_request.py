@@ -63,6 +63,8 @@ def evict(
     A pod without a place needs no operator. Before, the rules and filters are asked once more about the pod as it is
     now, and whether its controller's next pod could take the place.
     """
+    # Asked here and not once per plan: an operator may die between any two evictions, and its places would stay
+    # Available.
     operator_problem = "" if move.is_eviction else operator.problem()
     if operator_problem:
         return EvictAnswer(Eviction.BLOCKED, operator_problem)
@@ -74,6 +76,8 @@ def evict(
             # An eviction would be accepted, and be none: others have deleted the pod, or an earlier request did
             # (`canIgnorePDB` in the API server's pkg/registry/core/pod/storage/eviction.go).
             return EvictAnswer(Eviction.BLOCKED, "the pod is being deleted", is_gone=True)
+        # The lock covers the questions and the eviction: two siblings that were judged at the same time could each be
+        # allowed because of the other.
         with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction) as reads:
             refused_answer = ask_rules(reads, raw_pod, move, pre_eviction_check)
             if refused_answer is None and not move.is_eviction:
@@ -91,6 +95,7 @@ def _read_pod(client: KubeClient, move: PlannedMove) -> dict[str, Any] | None:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
     except NotFoundError:
         return None
+    # A StatefulSet makes its pod again under the same name: only the uid says that it is the planned one.
     return raw_pod if raw_pod["metadata"]["uid"] == move.pod_uid else None
 
 
@@ -127,6 +132,8 @@ def ask_rules(
 
 def ask_for_eviction(client: KubeClient, move: PlannedMove, *, resource_version: str | None = None) -> EvictAnswer:
     try:
+        # The uid is a precondition of the deletion, so that the API server never evicts a namesake that came in
+        # between.
         client.evict(move.namespace, move.pod, uid=move.pod_uid, resource_version=resource_version)
     # 429: a budget allows no disruption now, or its status is older than its spec. It is asked again, as `kubectl
     # drain` does.

@@ -34,6 +34,8 @@ def _removed(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     if replacement is not None:
         location = f"runs on {replacement.node}" if replacement.node else "waits for a node"
         return Finish(MoveState.REMOVED, message=f"its replacement {replacement.name} {location}")
+    # No longer than that: a pod without a place may wait for a node for hours, and the node that it had to leave is
+    # empty.
     if has_elapsed(facts.gone_since, timeouts.gap_seconds, now) or facts.others.stop is MoveReason.INTERRUPTED:
         return Finish(MoveState.REMOVED, message="its controller has made no other pod yet")
     return Wait(MoveState.EVICTED, "waits until its controller makes it again")

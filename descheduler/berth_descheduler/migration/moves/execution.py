@@ -125,12 +125,14 @@ class MoveController:
         """Observe a wave once, then decide and act for each move."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         expiry_horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
+        # Turns before observations: what counts as still to be evicted depends on whose turn it is.
         note_turns(wave, wave_context.waiting)
         for memory in wave:
             source, target = memory.move.source, memory.move.target
             memory.nodes = NodeProblems(self._nodes.problem_of(source), self._nodes.problem_of(target))
         observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=expiry_horizon)
         find_successors(wave, observed_wave, observed, self._begun)
+        # Before the steps, which need to know of controllers that make no further pod; answers come at a later look.
         self._questions.ask(wave, observed_wave, observed, now)
         self._nodes.ask(find_doubtful_nodes(wave, observed_wave, now, timeouts.gap_seconds), now)
         counts = _count_open(wave)
@@ -152,6 +154,8 @@ class MoveController:
             step = next_step(MoveFacts(memory, observation, sibling_facts), timeouts, now)
             successor = observed.pods.get(memory.successor.uid)
             has_landed = isinstance(step, Finish) and step.state is MoveState.LANDED
+            # A landing cannot be taken back, so the node is asked once whether it will keep the pod: a node that is
+            # about to be drained or tainted NoExecute admits a tolerating pod all the same.
             if has_landed and successor is not None and memory.successor.ending is None:
                 self._look_at_target(memory, successor)
             else:
@@ -256,6 +260,8 @@ class MoveController:
     def _begin_postpone(self, memory: MoveMemory, message: str) -> None:
         """Delete a Reservation that is not held before its turn; until it is gone, time after time."""
         now = self._context.clock.monotonic()
+        # The Reservation may not be in the watch yet, or its deletion may have failed, so it is deleted until it is
+        # seen to be gone.
         if memory.place.postponed and memory.retry.is_too_early(now):
             return
         if not memory.place.postponed:
@@ -309,6 +315,7 @@ class MoveController:
                 self._set_status(memory, MoveState.EVICTED)
                 _LOG.info(telemetry.EVICTED, **self._keys(memory))
                 client, clock = self._context.client, self._context.clock
+                # In the background and without an answer: events are for people, and must not hold up the move.
                 self._calls.make(lambda: announce_eviction(client, clock, self._plan.name, memory.move))
             case Eviction.BLOCKED | Eviction.INTERCEPTED | Eviction.UNANSWERED:
                 if answer.eviction is Eviction.UNANSWERED:
@@ -371,6 +378,7 @@ class MoveController:
     def _evict_first(self, memory: MoveMemory, reason: str) -> None:
         """Have a pod that cannot surge evicted first."""
         if reason and memory.surge.wanted:
+            # `asked` is taken back as well: the ReplicaSet still has the pod, so nothing has to be given back.
             memory.surge = replace(memory.surge, wanted=False, in_turn=True, asked=False, reason=reason)
 
     def _begin_take_back(self, memory: MoveMemory, end: Finish) -> None:
@@ -412,6 +420,7 @@ class MoveController:
     def _finish(self, memory: MoveMemory, step: Finish, observed_wave: WaveObservation) -> None:
         """End a move and delete its Reservation if no longer needed."""
         observation = observed_wave.observations[memory.index]
+        # One pod that stays keeps the node from becoming free, so the moves of its siblings off that node are given up.
         if keeps_its_node(step.state, step.reason, evicted=was_evicted(memory, observation)):
             self.lost_sources.add(memory.move.source)
         if step.reason is MoveReason.REPLACEMENT_GONE and step.release:  # no sibling has to wait for another any more

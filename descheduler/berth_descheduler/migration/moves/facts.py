@@ -148,6 +148,7 @@ class MoveFacts:
     def is_taken(self) -> bool:
         """Return whether the place has its pod: that is recorded, or the pod on its way there has a node."""
         is_bound = self.seen.replacement is not None and bool(self.seen.replacement.node)
+        # The binding is in the pod before it is in the Reservation: the operator writes its status only afterwards.
         on_its_way = self.seen.place is ReservationProgress.HANDING_OVER and is_bound
         return self.seen.place is ReservationProgress.BOUND or on_its_way
 
@@ -166,5 +167,7 @@ class MoveFacts:
 def was_evicted(memory: MoveMemory, observation: MoveObservation) -> bool:
     """Return whether this run or the interrupted one evicted the pod."""
     if memory.pod.answer is Eviction.UNANSWERED:
+        # The connection broke before the answer: whether the API server has deleted the pod shows only in the pod
+        # itself.
         return observation.presence is not Presence.ON_SOURCE
     return memory.pod.answer is Eviction.SENT

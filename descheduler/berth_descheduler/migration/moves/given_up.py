@@ -19,6 +19,8 @@ def refused(facts: MoveFacts) -> Finish:
         MoveReason.REPLACEMENT_REFUSED,
         MoveReason.REPLACEMENT_DIFFERS,
     }
+    # Skipped moves do not count as failures of the plan, which stops after too many of them: here nothing was
+    # attempted.
     state = MoveState.SKIPPED if memory.refused.reason in untouched else MoveState.FAILED
     return Finish(state, memory.refused.reason, memory.refused.detail, release=True)
 

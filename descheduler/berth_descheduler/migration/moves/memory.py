@@ -267,6 +267,7 @@ class MoveMemory:
     def replicas(self) -> OwnerKey:
         """Return the key of the pods that may take one another's places."""
         owner = self.move.owner
+        # Nothing but the pod itself could take its place.
         if owner is None:
             return (self.move.namespace, self.move.pod_uid)
         return (self.move.namespace, owner.kind, owner.name, owner.uid)

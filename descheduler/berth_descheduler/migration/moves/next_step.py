@@ -69,6 +69,7 @@ def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 def _left_by_itself(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     """Decide for a pod that left without this run's eviction; its replacement may land all the same."""
     memory = facts.memory
+    # Another client's eviction or deletion moved it for us: the webhook gates every owner, whoever removed the old pod.
     if facts.seen.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}:
         return _after_eviction(facts, timeouts, now)
     message = "the pod was deleted or has ended before its turn"
@@ -98,6 +99,8 @@ def _before_turn(facts: MoveFacts, step: Step) -> Step:
 def _given_up(facts: MoveFacts) -> Step | None:
     """Return how a cancelled move ends, None if it goes on."""
     memory = facts.memory
+    # Before the other reasons, so that the status says that the plan was stopped, and not what would have stopped this
+    # move.
     if facts.others.stop:
         return Finish(MoveState.SKIPPED, facts.others.stop, "not begun when the plan was stopped", release=True)
     if facts.others.source_lost:
@@ -126,6 +129,7 @@ def _behind_siblings(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> St
 def _by_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     memory = facts.memory
     match facts.seen.place:
+        # A sibling's place would stand idle for its whole turn, and might be too late for its TTL.
         case ReservationProgress.NOT_CREATED if not (memory.surge.in_turn or memory.turn.ahead):
             return Wait(MoveState.PENDING, "waits for the move of a sibling")
         case ReservationProgress.NOT_CREATED if not memory.waits.lasts(Since.RESERVING, timeouts.reserve_seconds, now):
@@ -165,6 +169,8 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
         return Wait(MoveState.RESERVED, memory.pod.detail)
     if not memory.surge.in_turn:
         return Wait(MoveState.RESERVED, "waits for the move of a sibling")
+    # A ReplicaSet that has let a pod go makes another one at once, so its place is taken while the old pod still
+    # serves.
     return ReleaseFromOwner() if memory.surge.wanted else Evict()
 
 
@@ -217,9 +223,12 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     is_hopeless = trouble is not None and (trouble.has_ended or (trouble.is_final and memory.pod.was_ready))
     if replacement is not None and trouble is not None and is_hopeless:
         return Finish(MoveState.FAILED, trouble.reason, describe_trouble(replacement, trouble), release=unrecorded)
+    # A pod that was not Ready before need not become so: a broken pod is moved like any other.
     has_arrived = replacement is not None and (replacement.ready or not memory.pod.was_ready)
     if replacement is not None and replacement.node and is_settled and has_arrived and not replacement.ending:
         return _landed(facts.target, replacement.node, memory.successor.ending or "")
+    # Reservations and pods come through separate watches without an order between them, so a pod that is missing may
+    # only be late.
     if replacement is None and memory.waits.lasts(Since.TAKEN, _LATE_WATCHES * timeouts.gap_seconds, now):
         message = f"the replacement was removed from {facts.target} by others before it was Ready"
         return _without_landing(facts, MoveReason.REPLACEMENT_GONE, message, release=False)
@@ -253,6 +262,7 @@ def _landed(target: str, node: str, ending: str) -> Finish:
 
 def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     if facts.others.is_interrupted_for(timeouts.shutdown_seconds, now):
+        # Not released: the pod is gone already, and the operator hands the place over without the descheduler.
         message = "stopped while the replacement was on its way; its Reservation stays and is handed over"
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, message)
     if facts.seen.place in FREE and (end := pod_stays(facts, timeouts, now)) is not None:

@@ -58,6 +58,8 @@ class ReplicaCounter:
         """Return the current counts; a foreign pod in a place does not count as a replacement."""
         return ReplicaCounts(
             held=self.held,
+            # A replacement that runs elsewhere will not come for a place any more, so it must not hold back its
+            # siblings' evictions.
             awaiting_replacement=max(0, self.awaiting_replacement - len(self.misplaced)),
             not_evicted=self.not_evicted,
             misplaced=", ".join(sorted(set(self.misplaced))),
@@ -98,6 +100,8 @@ def is_on_source(memory: MoveMemory, observed: ObservedPlan) -> bool:
 
 def is_released(pod: Pod) -> bool:
     """Return whether a surge move has taken the pod out of its ReplicaSet."""
+    # The label `pod-template-hash` is in the selector of every ReplicaSet that a Deployment makes: with another value
+    # the ReplicaSet releases the pod (`ClaimPods` in `pkg/controller/controller_ref_manager.go`).
     return pod.metadata.labels.get(TEMPLATE_HASH_LABEL) == RELEASED_HASH
 
 
@@ -146,6 +150,7 @@ def _count_misplaced(
     known_uids = {memory.move.pod_uid for memory in moves} | {memory.successor.uid for memory in moves}
     known_uids |= observed_wave.placed_uids
     for uid, pod in observed.pods.items():
+        # RFC 3339 times in UTC, which the API server writes to the second, are in order as strings, too.
         if (pod.metadata.creation_timestamp or "") < earliest or uid in known_uids:
             continue
         replicas = owner_key(pod)
@@ -187,6 +192,7 @@ def runs_without_handover(pod: Pod) -> bool:
         bool(pod.spec.node_name)
         and not pod.is_terminating
         and not pod.is_terminal
+        # The operator takes the label off only once the pod runs in its slot; one that never had it was not gated.
         and RESERVATION_LABEL not in pod.metadata.labels
     )
 
@@ -271,12 +277,14 @@ def _find_successor(memory: MoveMemory, reservation: Reservation | None, observe
             memory.successor = replace(memory.successor, uid=uid, ending=None)
     elif not memory.successor.uid and (replacement_name := memory.status.replacement) and not memory.move.is_eviction:
         pods_of_that_name = (pod for pod in observed.pods.values() if pod.metadata.name == replacement_name)
+        # The Reservation was collected while this run was away: only the recorded name leads to the pod.
         uid = next((pod.metadata.uid for pod in pods_of_that_name if owner_key(pod) == memory.replicas), "")
         memory.successor = replace(memory.successor, uid=uid)
     return observed.pods.get(memory.successor.uid)
 
 
 def _replacement(pod: Pod) -> Replacement:
+    # A Job's pod may be done before it is looked at, and is never Ready then.
     ready = pod.is_ready or pod.status.phase == "Succeeded"
     detail = "" if ready else describe_unready(pod)
     return Replacement(
@@ -288,6 +296,7 @@ def _why_ending(pod: Pod) -> str:
     """Return why a pod is about to end although it may still be Ready, "" if it is not."""
     if pod.is_terminal:
         return ""
+    # The kubelet may report Ready until the last container has ended.
     if pod.is_terminating:
         return "is being deleted"
     disruption = pod.disruption
@@ -297,6 +306,7 @@ def _why_ending(pod: Pod) -> str:
 def _find_trouble(memory: MoveMemory, successor: Pod) -> Trouble | None:
     """Return what keeps a replacement from becoming Ready; its node explains more than its containers do."""
     trouble_of_pod = find_trouble(successor)
+    # A kubelet that is away reports nothing of the pod's containers: what their last states say is out of date.
     if memory.nodes.target and not (trouble_of_pod is not None and trouble_of_pod.is_final) and not successor.is_ready:
         return Trouble(MoveReason.NODE_NOT_READY, memory.nodes.target, NODE_SECONDS)
     return trouble_of_pod
@@ -320,6 +330,7 @@ def _note_start(
             memory.successor = replace(memory.successor, trouble=MoveReason.NONE)
         return
     memory.waits = memory.waits.begin(Since.TAKEN, now)
+    # Pending until all containers are created: images are pulled in that phase.
     if successor.status.phase not in {"", "Pending"}:
         memory.waits = memory.waits.begin(Since.STARTED, now)
     reason = MoveReason.NONE if trouble is None else trouble.reason
@@ -332,6 +343,7 @@ def _expire_before_horizon(
     memory: MoveMemory, observation: MoveObservation, observed: ObservedPlan, horizon: datetime | None
 ) -> MoveObservation:
     """Count a free place that expires too soon as lost, unless a pod was evicted for it."""
+    # Afterwards it is too late to wait for a better place: the pod has left, and this one may still be taken in time.
     if horizon is None or observation.place not in FREE or was_evicted(memory, observation):
         return observation
     expires_at = observed.reservations[memory.key].status.expires_at
@@ -359,6 +371,7 @@ def _place(
     A missing Reservation counts as deleted once it was seen or is long due.
     """
     place_memory = memory.place
+    # Its Reservation is being deleted on our own request, which must not look like a loss.
     if place_memory.postponed:
         memory.place = replace(place_memory, postponed=reservation is not None)
         return ReservationProgress.NOT_CREATED, ""
@@ -397,6 +410,7 @@ def read_place(reservation: Reservation) -> tuple[ReservationProgress, str]:
         return ReservationProgress.LOST, detail
     if reservation.phase is ReservationPhase.SUCCEEDED or slot_state is SlotState.TAKEN:
         return ReservationProgress.BOUND, detail
+    # It may have finalizers of others, and holds nothing from now on.
     if reservation.metadata.deletion_timestamp:
         return ReservationProgress.LOST, "the Reservation is being deleted"
     if slot_state is SlotState.HANDING_OVER:
@@ -455,6 +469,7 @@ def _count(observed_wave: WaveObservation, memory: MoveMemory, observation: Move
     if memory.finished:
         counter.awaiting_replacement += _left_unbalanced(memory, left=has_left, claimed=is_claimed)
         return
+    # Only a proven place counts: without a webhook that gates, the replacement goes anywhere.
     counter.held += observation.place is ReservationProgress.READY
     counter.awaiting_replacement += has_left - is_claimed
     counter.not_evicted += not has_left and memory.surge.in_turn

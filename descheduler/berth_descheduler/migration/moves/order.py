@@ -63,6 +63,7 @@ class MoveOrder:
         self._note_ahead(free)
         sizes = Counter(memory.move.wave for memory in moves if not memory.finished)
         largest_wave = max(sizes.values(), default=0)
+        # Without places ahead no more can be useful than the largest wave: the limits were computed for the waves.
         self.max_open = max_open if any(memory.turn.ahead for memory in moves) else min(max_open, largest_wave)
         """How many moves may be under way at once."""
 
@@ -112,6 +113,7 @@ class MoveOrder:
         """Yield the groups that wait for nothing more: those that an interrupted run began, then by longest chain."""
         moves_over = self._moves_over()
         unopened_groups = [group for group in self._by_chain if group.opened_at is None]
+        # Half-done moves come first, and wait for nothing: their Reservations expire, and their pods may have left.
         yield from (group for group in unopened_groups if group.was_begun)
         yield from (group for group in unopened_groups if not group.was_begun and group.waits_for <= moves_over)
 
@@ -143,6 +145,8 @@ class MoveOrder:
                 and group.is_ahead
                 and group.waits_for <= known_moves
             ):
+                # Not the next smaller one instead: it might be one that waits for this, and a stream of small ones
+                # would starve it.
                 if len(group.left) > room:
                     return
                 room -= len(group.left)
@@ -156,6 +160,7 @@ class MoveOrder:
         for group in self.groups:
             if group.opened_at is None or not group.is_ahead or group.waits_for <= moves_over:
                 continue
+            # The time limit of a wave must not run while its pods may not go.
             group.opened_at = group.opened_at if now is None else now
             indices |= {memory.index for memory in group.left if not self._after[memory.index] <= moves_over}
         return frozenset(indices)
@@ -165,6 +170,8 @@ class MoveOrder:
         chains = [1] * len(self._moves)
         for index in reversed(self._by_wave):
             for predecessor in self._after[index]:
+                # Waves are a topological order of the waits, so one pass from the last wave to the first finds the
+                # longest paths.
                 chains[predecessor] = max(chains[predecessor], chains[index] + 1)
         return chains
 
@@ -271,6 +278,8 @@ def _is_free(pod: Pod | None) -> bool:
         return True
     affinity = pod.spec.affinity
     is_tied = affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity)
+    # Such rules are judged by where the other pods are, which the moves before it change: a place that fits ahead may
+    # not fit in its turn.
     return not (is_tied or pod.spec.topology_spread_constraints)
 
 

@@ -115,12 +115,15 @@ def seconds_to_start(pod: Pod) -> float:
         _probed_seconds(container) for container in pod.spec.init_containers if container.restart_policy == "Always"
     ]
     container_seconds = [_probed_seconds(container) for container in pod.spec.containers]
+    # Ordinary containers start without waiting for one another, so the slowest counts; a sidecar has to have passed its
+    # startup probe before the next container starts (KEP-753).
     return min(sum(sidecar_seconds) + max(container_seconds, default=0.0), LONGEST_START_SECONDS)
 
 
 def _probed_seconds(container: Container) -> float:
     """Return how long a container may take by its probes; both count from its start."""
     startup, readiness = container.startup_probe, container.readiness_probe
+    # Until the startup probe has succeeded, the kubelet runs no other probe.
     started = startup.initial_delay_seconds + startup.period_seconds * startup.failure_threshold if startup else 0
     delay = readiness.initial_delay_seconds if readiness else 0
     return float(max(started, delay) + (_repeated(readiness) if readiness else 0))
@@ -134,6 +137,7 @@ def _repeated(probe: Probe) -> int:
 def _containers(pod: Pod) -> Iterator[tuple[str, ContainerStatus]]:
     """Yield the pod's containers with what to call them, in the order in which they start."""
     for status in pod.status.init_container_statuses:
+        # Init containers first: as long as one fails, the others only wait (`PodInitializing`).
         yield f"init container {status.name}", status
     for status in pod.status.container_statuses:
         yield f"container {status.name}", status
@@ -174,7 +178,11 @@ def _failure(pod: Pod) -> Trouble:
     ]
     cause = _joined(pod.status.reason, pod.status.message[:_LONGEST_MESSAGE])
     if pod.status.reason in _EVICTED:
+        # Node pressure, or a critical pod that the kubelet made room for: the node is a bad target, the pod is not at
+        # fault.
         return Trouble(MoveReason.EVICTED_BY_KUBELET, cause, is_final=True, has_ended=True)
+    # The kubelet's admission (`OutOfcpu`, `NodeAffinity`, `TopologyAffinityError`) fails a pod before any container is
+    # made.
     if pod.status.reason and not ends:
         return Trouble(MoveReason.REFUSED_BY_KUBELET, cause, is_final=True, has_ended=True)
     failed_end = next(((label, ended) for label, ended in ends if ended.exit_code), None)

@@ -97,9 +97,12 @@ class ControllerQuestions:
 
     def _makes_no_more(self, memory: MoveMemory, wanted: int | None, observed: ObservedPlan, now: float) -> bool:
         """Return whether a controller that wants `wanted` pods, None where that is not known, makes no other."""
+        # Zero needs no second look at the pods: a controller that wants none makes none.
         if not wanted:
             return wanted == 0
         is_late = memory.waits.lasts(Since.GONE, self._gap_seconds, now)
+        # A ReplicaSet counts only active pods (`FilterActivePods`), so terminating and finished ones must not fill its
+        # number.
         return is_late and _count_settled(memory, observed) >= wanted
 
     def _unreplaced(self, wave: Sequence[MoveMemory], observed_wave: WaveObservation) -> dict[OwnerKey, MoveMemory]:
@@ -135,6 +138,7 @@ def wanted_pods(client: KubeClient, move: PlannedMove) -> int | None:
     try:
         controller = client.get(resource, owner.name, namespace=move.namespace)
         metadata, replica_count = controller["metadata"], wanted_replicas(controller)
+        # A controller that is being deleted reconciles no more, and one that was made again does not own this pod.
         if metadata.get("deletionTimestamp") or (owner.uid and metadata["uid"] != owner.uid):
             return 0
         if resource is STATEFUL_SETS:

@@ -111,6 +111,8 @@ def reserve(
     if (refused_answer := _try_replacement(trial, raw_pod, body)) is not None:
         return refused_answer
     answer = replace(_create(client, raw_pod, body), progress_seconds=progress_seconds)
+    # Asked only once there is a place: what the answer depends on, such as a rollout, may change while the place is
+    # awaited.
     surges = answer.created and move.method is MoveMethod.SURGE
     return replace(answer, not_surge=why_pod_cannot_surge(eligibility, raw_pod)) if surges else answer
 
@@ -136,6 +138,7 @@ def _is_preemptable(client: KubeClient, raw_pod: dict[str, Any]) -> bool:
 def _create(client: KubeClient, raw_pod: dict[str, Any], body: dict[str, Any]) -> ReserveAnswer:
     try:
         client.create(RESERVATIONS, body)
+    # The name follows from plan and pod: an earlier request whose answer was lost, or the run before this one, made it.
     except AlreadyExistsError:
         pass
     except PermanentError as error:

@@ -35,6 +35,7 @@ def retarget(memory: MoveMemory, earlier: MoveStatus, plan: str, observed: Obser
         return False
     uid, name = pod.metadata.uid if pod is not None else "", earlier.replacement or memory.move.pod
     memory.move = msgspec.structs.replace(memory.move, pod=name, pod_uid=uid)
+    # The name is derived from the pod's uid, and the replacement has another one than the planned pod.
     memory.reservation = begun_reservation or reservation_name(plan, uid)
     return True
 

@@ -54,8 +54,10 @@ def find_unready(
         return frozenset()
     ready: Counter[OwnerKey] = Counter()
     for uid, pod in observed.pods.items():
+        # By uid as well, since creation times have whole seconds: a pod may have come in the very second of the plan.
         if uid in known or (pod.metadata.creation_timestamp or "") < since:
             continue
+        # A pod of a Job that is done has done its part; it will never be Ready again.
         if pod.status.phase == "Succeeded" or (pod.is_ready and not pod.is_terminating):
             ready[owner_key(pod)] += 1
     return frozenset(replicas for replicas, count in taken.items() if ready[replicas] < count)

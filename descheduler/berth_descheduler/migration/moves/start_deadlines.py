@@ -24,6 +24,7 @@ class ProgressDeadlines:
         key = (owner.namespace, owner.name)
         if key not in self._known:
             try:
+                # Two threads may read the same at once: the answers are equal, and a lock would be held during a call.
                 self._known[key] = self._read(*key)
             except BerthError:
                 return None
@@ -38,4 +39,6 @@ class ProgressDeadlines:
         except NotFoundError:
             return 0.0
         seconds = (deployment.get("spec") or {}).get("progressDeadlineSeconds")
+        # The greatest int32 stands for no deadline (`HasProgressDeadline` in pkg/controller/deployment/util), and no
+        # plan can wait that long.
         return DEFAULT_PROGRESS_SECONDS if seconds is None else min(float(seconds), LONGEST_START_SECONDS)

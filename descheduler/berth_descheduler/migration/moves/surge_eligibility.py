@@ -30,6 +30,7 @@ def find_unsurgeable(objects: ObjectReader, pods: Iterable[Pod]) -> dict[str, st
     eligibility = SurgeEligibility(objects, SystemClock())
     for alike_pods in pods_of_kind.values():
         raw_pod = msgspec.to_builtins(alike_pods[0])
+        # Fields at their default are left out when a decoded pod is written again, while the API always has this one.
         raw_pod["spec"] = {"containers": [], **(raw_pod.get("spec") or {})}
         if reason := why_pod_cannot_surge(eligibility, raw_pod):
             reasons |= dict.fromkeys((pod.key for pod in alike_pods), reason)

@@ -20,7 +20,10 @@ def note_turns(wave: Sequence[MoveMemory], waiting: Collection[int] = ()) -> Non
     moves_left = [memory for memory in wave if memory.surge.wanted and not memory.finished]
     first_moves: dict[OwnerKey, MoveMemory] = {}
     for memory in sorted(
-        moves_left, key=lambda memory: (not memory.surge.is_let_go, memory.index in waiting, not memory.is_open)
+        # Let go already, then not waiting, then begun: a pod without a controller must never wait for another one's
+        # turn.
+        moves_left,
+        key=lambda memory: (not memory.surge.is_let_go, memory.index in waiting, not memory.is_open),
     ):
         first_moves.setdefault(memory.replicas, memory)
     for memory in wave:

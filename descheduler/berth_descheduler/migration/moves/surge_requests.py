@@ -82,17 +82,21 @@ def _release(
 ) -> ReleaseAnswer:
     """Have the pod let go, unless it is by now or may not be; raises `BerthError`."""
     raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
+    # An earlier request whose answer was lost has done it; asked first, as a released pod has no controller and would
+    # be refused by the checks below.
     if raw_pod["metadata"]["uid"] == move.pod_uid and is_out(raw_pod):
         return _released(raw_pod)
     if (why_changed := why_not_movable(raw_pod, move)) is not None:
         return ReleaseAnswer(refusal=why_changed.refusal, detail=why_changed.detail)
     if (refused_answer := ask_rules(rules.reads(), raw_pod, move, rules)) is not None:
         return ReleaseAnswer(refusal=refused_answer.refusal, detail=refused_answer.detail)
+    # From the look at the quotas until the pod is let go: the ReplicaSet's further pod counts against them only later.
     with eligibility.turn(move.namespace):
         around = eligibility.look(raw_pod)
         if reason := why_not_surge(raw_pod, around):
             return ReleaseAnswer(not_surge=reason)
         body = build_release(raw_pod, around, Note(plan=plan.name, source=move.source))
+        # Before the call: one that got no answer may have been carried out.
         eligibility.note_release(move.namespace)
         relabel(client, raw_pod, body)
     return _released(body)
@@ -161,6 +165,8 @@ def _why_not_evicted(raw_pod: dict[str, Any], move: PlannedMove, rules: PreEvict
     if not is_out(raw_pod):
         message = "another client gave it back to its ReplicaSet"
         return EvictAnswer(Eviction.NOT_SENT, message, refusal=MoveReason.POD_CHANGED)
+    # The label is ours, the ownerReference the ReplicaSet's: until its controller has removed that, it still counts the
+    # pod and makes no other.
     if controller_reference(raw_pod) is not None:
         return EvictAnswer(Eviction.BLOCKED, "its ReplicaSet has not let it go yet")
     return ask_rules(rules.reads(), _as_before(raw_pod, move), move, rules) if rules else None

@@ -49,6 +49,7 @@ def _has_left(memory: MoveMemory, observed: ObservedPlan) -> bool:
         return bool(memory.status.replacement)
     pod = observed.pods.get(memory.move.pod_uid)
     is_on_source = pod is not None and not pod.is_terminal
+    # A skipped move's pod may have left as well, but others did that, and their pods are none of the plan's.
     was_begun = memory.status.state is MoveState.FAILED or memory.surge.is_let_go
     return was_begun and not is_on_source
 

@@ -61,6 +61,7 @@ def sweep_cooling_nodes(client: KubeClient, clock: Clock, nodes: Iterable[Node])
         try:
             if change_node(client, node_name, lambda raw_node: _build_unmark(raw_node, clock.now())):
                 changed_nodes.append(node_name)
+        # A node that was deleted, as autoscalers do, takes its marks with it.
         except NotFoundError:
             continue
         except BerthError as error:

@@ -179,6 +179,8 @@ def _nodes_waited_for(
     """
     # A field selector that the API server supports for pods: only those without a node cross the wire.
     waiting = tuple(_without_neighbours(pod) for pod in pods_where(client, "spec.nodeName=") if is_pending(pod))
+    # Needs that only the rest of the cluster could answer, such as affinity to other pods, are left out here: that may
+    # let a pod through for nothing, and never leaves one out.
     if not nodes_for_waiting_pods(Snapshot(nodes=tuple(marked.values()), pods=waiting), marked):
         return frozenset()
     return nodes_for_waiting_pods(read_snapshot(), marked)
@@ -221,6 +223,7 @@ def _build_mark(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
     # time.
     taint = {"key": FREED_TAINT, "value": freeing.plan, "effect": "PreferNoSchedule"}
     taints = [*_taints_of_others(raw), *([taint] if freeing.carries.taint else [])]
+    # In a merge patch null removes the field (RFC 7386).
     return {"metadata": {"annotations": notes}, "spec": {"taints": taints or None}}
 
 
@@ -231,6 +234,7 @@ def _build_removal(raw: RawNode, keeps: FreedNodes) -> dict[str, Any] | None:
     notes: dict[str, str | None] = {
         key: None
         for key, value in our_annotations.items()
+        # A value that others have changed since is theirs by now.
         if key not in keeps.annotations and present_annotations.get(key) == value
     }
     taints = raw["spec"].get("taints") or []

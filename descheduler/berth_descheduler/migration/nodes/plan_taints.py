@@ -54,9 +54,12 @@ def nodes_of_ended_rooms(plan: MigrationPlan) -> tuple[str, ...]:
 def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = DRAINING_TAINT) -> None:
     """Put `key`, one of the plan taints, on nodes to keep new pods off them; a node that is gone is skipped."""
     for node in nodes:
+        # A room's taint is tolerated by the pods of its Reservation, with this very value: one value for all nodes
+        # would let them onto the nodes of other rooms.
         taint_value = room_taint_value(plan, node) if key == ROOM_TAINT else plan
         try:
             put_taint(client, node, key=key, value=taint_value, type=Node)
+        # A plan written by hand may name anything as a node, also what no path of the API can hold.
         except (NotFoundError, UnaddressableError):
             continue
         _LOG.info(telemetry.TAINTED, **{telemetry.KEY_NODE: node, telemetry.KEY_PLAN: plan})

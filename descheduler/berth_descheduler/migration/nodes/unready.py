@@ -33,6 +33,7 @@ class NodeQuestions:
         return self._problems.get(name, "")
 
     def _note(self, name: str, problem: str | None) -> None:
+        # The answer may come after the last pod that mattered there has gone.
         if problem is not None and name in self._asked_at:
             self._problems[name] = problem
 

@@ -23,6 +23,8 @@ def change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[
         patch["metadata"]["resourceVersion"] = raw_node["metadata"]["resourceVersion"]
         try:
             client.merge_patch(NODES, name, patch)
+        # Kubelets, the cloud's controller and autoscalers write the same object, so a conflict is usual and says
+        # nothing about the patch.
         except ConflictError as error:
             conflict = error
             continue

@@ -164,6 +164,7 @@ class StaleOperatorCleanup:
         if self._silent_seconds <= duration_seconds + self._stale_seconds:
             self._waiting.clear()
             return 0
+        # Raw objects, for the JSON patch addresses the gate by its position in the list as the API server has it.
         pods = self._client.list(PODS, label_selector=RESERVATION_LABEL).items
         return self._ungate_pods(pods) + self._unguard_nodes(self._nodes_to_keep(pods, step))
 
@@ -221,10 +222,12 @@ def build_ungate_operations(raw_pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     operations: list[dict[str, Any]] = []
     gates = raw_pod["spec"].get("schedulingGates") or ()
+    # From the end, as each removal moves up the entries behind it (RFC 6902).
     for index in reversed(range(len(gates))):
         if gates[index].get("name") == HANDOVER_GATE:
             path = f"/spec/schedulingGates/{index}"
             operations.append({"op": "test", "path": f"{path}/name", "value": HANDOVER_GATE})
             operations.append({"op": "remove", "path": path})
+    # A patch names its object by name only, and a StatefulSet may have made the pod again by now.
     uid_test = {"op": "test", "path": "/metadata/uid", "value": raw_pod["metadata"]["uid"]}
     return [uid_test, *operations] if operations else []

@@ -47,6 +47,8 @@ class OperatorLiveness:
 
     def problem(self) -> str:
         """Return why no pod may be evicted now, "" if the operator is alive and proves the hand-over path."""
+        # The lock is held during the call: evictions that ask meanwhile share its answer instead of reading each for
+        # itself.
         with self._lock:
             now = self._clock.monotonic()
             if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:

@@ -35,6 +35,7 @@ def abort_plan(
     """End a plan without further moves: release its places, then write its status."""
     # Released first: if it ends in between, the plan is still unfinished, and the next run ends it once more.
     release_reservations(client, plan.metadata.name)
+    # Bound before it ends: a backup of an unbound plan would come back as one that has never begun.
     bind_plan(client, plan)
     status = replace(
         plan.status,
@@ -59,6 +60,7 @@ def release_reservations(client: KubeClient, plan: str) -> None:
     if len(plan) > LONGEST_LABEL_VALUE:
         return  # it has none: its name is the value of their label
     for reservation in map(Reservation.read, client.list(RESERVATIONS, label_selector=f"{PLAN_LABEL}={plan}").items):
+        # It holds nothing any more, and shows people where the pod went.
         if reservation.phase.terminal:
             continue
         try:

@@ -54,6 +54,7 @@ def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: Planned
     pod = ObjectReference(api_version="v1", kind="Pod", namespace=move.namespace, name=move.pod, uid=move.pod_uid)
     regarded = [(pod, "evicted")]
     if move.owner is not None:
+        # An event of the pod alone would be hard to find: `kubectl describe` no longer finds the pod once it is gone.
         regarded.append((replace(move.owner, namespace=move.namespace), f"pod {move.pod} was evicted"))
     for regarding, action in regarded:
         destination = (

@@ -71,6 +71,7 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
         skipped_moves = {} if plan.phase is PlanPhase.RUNNING else _skip_before(context, plan)
     rooms = nodes_of_open_rooms(plan)
     moves = (move for index, move in enumerate(plan.spec.moves) if index not in skipped_moves)
+    # A room's own taint keeps out all but its pods; the draining taint would keep these out as well.
     sources = [node for node in nodes_to_empty(moves) if node not in rooms]
     plan = _begin(context, plan, adopted=adopted)
     try:
@@ -236,12 +237,15 @@ def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, o
     source_nodes = {move.source for move, gone in moves_and_evicted if gone}
     reached = {status.node for status in execution.statuses if status.node and status.state in _ARRIVED}
     cool_down = context.settings.node_cool_down
+    # Before the plan's status: a process that is killed in between leaves a plan that the next run continues, and marks
+    # again.
     mark_moved(context.client, context.clock, sources=source_nodes, targets=reached, cool_down=cool_down)
     marks = None
     if outcome.frees_nodes and outcome.phase is not PlanPhase.ABORTED:
         marks = marks_of(context.settings.freed) if source_nodes.intersection(outcome.freeing_nodes) else None
         freeing = Freeing(plan.metadata.name, plan.spec.policy, context.settings.freed)
         mark_freed(context.client, context.clock, sorted(source_nodes.intersection(outcome.freed_nodes)), freeing)
+    # The garbage collector deletes the Reservations as well, but later, and they keep capacity from others until then.
     if execution.plan_deleted:
         release_reservations(context.client, plan.metadata.name)
         return
@@ -262,6 +266,7 @@ def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, o
     except NotFoundError:
         return
     failed_moves = [move for move in outcome.statuses if move.state in {MoveState.FAILED, MoveState.ELSEWHERE}]
+    # The others are in the plan's status: the API server stores every event for an hour (`--event-ttl`).
     for move in failed_moves[:_MOST_MOVE_EVENTS]:
         text = f"{move.namespace}/{move.pod} {' '.join(filter(None, (move.state.value, move.reason)))}: {move.message}"
         announce(context.client, context.clock, plan, EventReason.MOVE_FAILED, text, bad=True)

@@ -79,6 +79,7 @@ def find_failed_moves(plans: Iterable[MigrationPlan], policy: str) -> dict[str, 
     """
     failed: dict[str, FailedMoves] = {}
     is_over = set[str]()
+    # Newest first, so that a pod's row of failures ends at its last success.
     for ended_at, plan in reversed(_by_end(plan for plan in plans if plan.spec.policy == policy)):
         for move, status in zip(plan.spec.moves, plan.move_statuses, strict=True):
             if not move.pod_uid or move.pod_uid in is_over or not status.state.terminal:
@@ -86,6 +87,7 @@ def find_failed_moves(plans: Iterable[MigrationPlan], policy: str) -> dict[str, 
             if status.reason in _NOT_OF_THE_POD:
                 continue
             if status.state not in {MoveState.FAILED, MoveState.SKIPPED}:
+                # A success ends the row: only failures since then say something about the pod.
                 is_over.add(move.pod_uid)
                 continue
             newest = failed.get(move.pod_uid)
@@ -162,6 +164,7 @@ def _follow(plans: Iterable[MigrationPlan]) -> dict[PodName, _Arrival]:
         for move, status in zip(plan.spec.moves, plan.move_statuses, strict=True):
             if ended_at is None or not _was_brought(status):
                 continue
+            # Followed by name from replacement to replacement: each has a new uid, and Deployments' pods new names.
             earlier_arrival = arrivals.pop((move.namespace, move.pod), None)
             nodes_left_behind = frozenset({move.source}) | (earlier_arrival.left if earlier_arrival else frozenset())
             arrivals[move.namespace, status.replacement] = _Arrival(ended_at, nodes_left_behind)

@@ -78,6 +78,8 @@ def _read_version(client: KubeClient, name: str, version: str) -> MigrationPlan 
     It only helps to say what changed, so no failure counts.
     """
     try:
+        # etcd forgets old revisions at the API server's compaction, every five minutes by default
+        # (`--etcd-compaction-interval`).
         return client.get_version(MIGRATION_PLANS, name, version, type=MigrationPlan)
     except KubeError:
         return None

@@ -125,6 +125,7 @@ class PlanExecutor:
             replans=stops_outdated,
         )
         observed = observation.look()
+        # An adopted plan's pods may be replacements that the run before it saw.
         known_uids = frozenset[str]() if adopted else frozenset(observed.pods)
         self._replica_tracker = ReplicaTracker(
             self._progress, since=plan.metadata.creation_timestamp or "", known=known_uids
@@ -162,6 +163,8 @@ class PlanExecutor:
             self._make_moves()
             self._await_rooms(lambda: self._rooms.are_over)
         finally:
+            # Also after an error: a call that is under way may create a Reservation that the end of the plan has to
+            # release.
             self._calls.close()
         return self._execution()
 
@@ -204,6 +207,8 @@ class PlanExecutor:
 
     def _observe(self) -> ObservedPlan:
         """Return the current observation, which may stop the plan; raises `LeaseLostError`."""
+        # Looked at before each pass rather than only before calls: nothing may even be decided on what another process
+        # changes.
         if self._context.lease.lost.is_set():
             raise LeaseLostError("the lease was lost while a plan was carried out; the next run continues it")
         observed = self._observation.look()

@@ -50,13 +50,17 @@ def publish_plan(
     if request is None:
         name = settings.plan_name or plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
         unapproved_plan = client.create(
-            MIGRATION_PLANS, build_plan(name, replace(spec, approved=False)), type=MigrationPlan
+            # Unapproved at first: the uid to which an approval is bound is given by the API server at creation.
+            MIGRATION_PLANS,
+            build_plan(name, replace(spec, approved=False)),
+            type=MigrationPlan,
         )
         patch = build_binding(unapproved_plan, {"approved": True} if spec.approved else None)
     else:
         name = request.metadata.name
         patch = build_binding(request, build_plan_filling(spec))
     published_plan = client.merge_patch(MIGRATION_PLANS, name, patch, type=MigrationPlan)
+    # An abort may have come while the plan was computed; the service ends it then, and no phase may hide that.
     if not published_plan.spec.aborted:
         _write_phase(client, name, PlanPhase.APPROVED if spec.approved else PlanPhase.PROPOSED)
     _LOG.info(telemetry.PLAN_PUBLISHED, **{telemetry.KEY_PLAN: name, telemetry.KEY_MOVES: len(spec.moves)})
@@ -125,6 +129,7 @@ def end_plan(client: KubeClient, clock: Clock, plan: MigrationPlan, phase: PlanP
 
 def _write_phase(client: KubeClient, name: str, phase: PlanPhase) -> None:
     patch = build_status_patch(MigrationPlanStatus(phase=phase))
+    # Those that an adopted or requested plan has recorded stay.
     del patch["status"]["moves"]
     client.merge_patch(MIGRATION_PLANS, name, patch, subresource="status")
 

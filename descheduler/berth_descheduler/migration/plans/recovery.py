@@ -111,6 +111,8 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
             keys = {telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)}
             _LOG.warning(telemetry.CHORE_FAILED, **keys)
     live = {plan.metadata.name for plan in continued_plans}
+    # After the aborts, whose taints are left over by now, and whether or not a plan still names them: a deleted plan
+    # cannot.
     untaint_nodes(client, left_over_nodes(client.list(NODES, type=Node).items, live))
     take_back_released(client, live, clock.now())
     return tuple(sorted(continued_plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
@@ -131,6 +133,7 @@ def take_back_released(client: KubeClient, live: Collection[str], now: datetime)
             if returned is Returned.DONE:
                 _LOG.info(telemetry.TAKEN_BACK, **keys)
             elif _is_planned(client, note.plan, uid):
+                # The version is that of the pod without a controller: if one has adopted it since, it stays.
                 client.evict(namespace, pod_name, uid=uid, resource_version=metadata["resourceVersion"])
                 _LOG.info(telemetry.EVICTED, **keys)
             else:

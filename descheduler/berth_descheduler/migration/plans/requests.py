@@ -66,6 +66,7 @@ def request_run(
     returns the existing plan, whatever its phase; with `name_secret` no other caller can know, and take, its name.
     Raises `NotFoundError` without such a policy, and `PlanStateError` where the key was used for another request.
     """
+    # Read first, so that a wrong name is refused here and not by a plan that ends an hour later.
     stored_policy = client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
     spec = MigrationPlanSpec(
         policy=policy,

@@ -36,9 +36,11 @@ class PlanStatusWriter:
         """Begin to write a changed status, unless a write is under way or too recent."""
         if self._writing is not None and self._writing.done():
             if not self._writing.result():
+                # A failed write counts as none, so the same status is written again at the next offer.
                 self._written = None
             self._writing = None
         now = self._clock.monotonic()
+        # Each write sends all moves and wakes every watcher of the plan.
         interval = max(self._interval_seconds, _WRITES_APART * self._write_seconds)
         is_too_soon = self._begun_at is not None and now - self._begun_at < interval
         if self._writing is not None or is_too_soon or status == self._written:

@@ -169,6 +169,7 @@ class PlanStop:
 
     def _note_limits(self, statuses: Sequence[MoveStatus]) -> None:
         failed_moves, settings = sum(map(has_failed, statuses)), self._settings
+        # One failure never stops a plan, however short the plan is.
         if failed_moves > max(1, int(settings.max_failed_share * len(statuses))):
             self.begin(MoveReason.PLAN_STOPPED, f"{failed_moves} of {len(statuses)} moves failed")
         elif self._is_out_of_time():
@@ -200,6 +201,7 @@ class PlanStop:
         begun_at = read_timestamp(self._start_time)
         if max_seconds is None or begun_at is None:
             return False
+        # By the wall clock, since the time has to go on counting over a restart.
         return (self._clock.now() - begun_at).total_seconds() > max_seconds
 
 

@@ -82,6 +82,7 @@ class PlanObservation:
         """Set whenever there is something new to observe; answers of calls set it, too."""
 
         self._reservations: Store[Reservation] = Store()
+        # Made again under its name it is another plan, and this one is deleted.
         self._plans: Store[_PlanSeen] = Store(lambda plan_seen: plan_seen.metadata.uid == plan.uid)
         self._pods: list[Store[Pod]] = []
         self._last = ObservedPlan()
@@ -94,6 +95,7 @@ class PlanObservation:
         self._watch(self._plans, MIGRATION_PLANS, _PlanSeen, field_selector=f"metadata.name={self._plan.name}")
         self._watch_pods()
         for first_list in [self._reservations.listed, self._plans.listed, *(pods.listed for pods in self._pods)]:
+            # A list that is refused never comes: its informer reports the error instead.
             while not first_list.wait(timeout=0.1):
                 self._raise_failure()
         return self
@@ -143,6 +145,7 @@ class PlanObservation:
             if pod.metadata.uid in uids:
                 return True
             controller = pod.controller
+            # By name, as a plan that was written by hand may leave out the owner's uid.
             return controller is not None and (pod.metadata.namespace, controller.kind, controller.name) in owners
 
         return concerned
@@ -167,6 +170,7 @@ class PlanObservation:
                 namespace=namespace,
                 label_selector=label_selector,
                 field_selector=field_selector,
+                # A plan waits for each event, so a watch that has fallen silent must be noticed within seconds.
                 settings=PROMPT_WATCH,
             )
 

@@ -66,6 +66,7 @@ def why_binding_lets_through(binding: RawObject) -> str:
     spec = binding.get("spec") or {}
     gaps = {
         "it is for another policy": spec.get("policyName") != REPLACEMENT_TRIAL,
+        # `Warn` and `Audit` alone let the request through.
         "it does not Deny": "Deny" not in (spec.get("validationActions") or ()),
         "it has a paramRef": bool(spec.get("paramRef")),
         "its matchResources leave pods out": not _leaves_nothing_out(spec.get("matchResources") or {}),

@@ -68,6 +68,7 @@ def _of_node(replacement: RawObject, old_pod: RawObject) -> Iterator[str]:
 
 
 def _of_ports(spec: RawObject, old_spec: RawObject) -> Iterator[str]:
+    # A port of the old pod is free on the target by the planner's own check; a new one may be in use there.
     further_ports = sorted(host_ports(convert(spec, PodSpec)) - host_ports(convert(old_spec, PodSpec)))
     if further_ports:
         ports = ", ".join(

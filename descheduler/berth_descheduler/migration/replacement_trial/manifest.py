@@ -63,6 +63,8 @@ def _require_ordinal(stateful_set: Workload, pod: Pod) -> int:
 def template_of_revision(revision: RawObject) -> dict[str, Any]:
     """Return the pod template in a StatefulSet's ControllerRevision, which stores it as a patch of the spec."""
     template = dict(revision["data"]["spec"]["template"])
+    # A ControllerRevision holds a strategic merge patch, whose template is marked `$patch: replace` (`getPatch` in
+    # `pkg/controller/statefulset/stateful_set_utils.go`).
     template.pop("$patch", None)
     return template
 

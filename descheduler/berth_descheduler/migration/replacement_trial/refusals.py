@@ -80,6 +80,7 @@ def _given_back(name: str, old_pod: RawObject) -> int:
     if name in _PODS:
         return 1
     spec = old_pod["spec"]
+    # `effective_requests` knows how init containers, sidecars and overhead add up, which is the same for limits.
     if name.startswith("limits."):
         spec = {**spec, **{part: [_by_limits(entry) for entry in spec.get(part) or ()] for part in _CONTAINERS}}
     return effective_requests(convert(spec, PodSpec)).get(_resource(name))

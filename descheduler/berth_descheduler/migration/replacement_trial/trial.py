@@ -117,6 +117,8 @@ class ReplacementTrial:
             return None
         refusal = self._try(account, reads, raw_pod, template, scheduler_name)
         if refusal is None:
+            # A budget may refuse an eviction for minutes, and each try would have all webhooks of the cluster called
+            # again.
             self._accepted[uid] = now
         return refusal
 
@@ -166,6 +168,8 @@ class ReplacementTrial:
                     MoveReason.REPLACEMENT_REFUSED, f"the API server would refuse the pod made in its stead: {message}"
                 )
             case FullQuota():
+                # The quota was asked after all other admission but refused, so there is no stored pod to compare: the
+                # one that was sent has to do.
                 return _differing(find_excess(replacement, template))
             case Unknown(message) if isinstance(error, KubeError) and is_missing_right(error):
                 self._leave_out(message)

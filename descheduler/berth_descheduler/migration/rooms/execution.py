@@ -169,6 +169,7 @@ class RoomController:
     def _renew(self, memory: RoomMemory, seen: Reservation | None) -> None:
         """Extend the Reservation's TTL while its room is awaited, so that it expires if this run dies."""
         client, ttl, now = self._context.client, self._settings.ttl, self._context.clock.now()
+        # At half of the TTL, so that one failed write does not let the room expire.
         if seen is not None and seen.is_live and _is_due(seen, now, ttl / 2):
             self._calls.make_for(memory, lambda: extend(client, seen, now, ttl))
 
@@ -185,6 +186,7 @@ class RoomController:
                 delete_reservation(client, memory.room, memory.reservation)
             elif step.state is RoomState.HELD and seen is not None:
                 extend(client, seen, now, ttl)
+            # After the Reservation: opened first, the nodes would take any pod while its placeholders still wait.
             open_nodes(client, nodes)
 
         self._calls.make_for(memory, finalize)

@@ -121,6 +121,7 @@ def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Ro
         return RoomAnswer(refusal=RoomReason.RESERVATION_FAILED, detail="the plan does not say for which job it is")
 
     def create() -> RoomAnswer | None:
+        # All of them, since the limit is about the whole cluster, and other policies and people fence nodes, too.
         reservations = [Reservation.read(raw_reservation) for raw_reservation in client.list(RESERVATIONS).items]
         last_reservation = reservation_for(job_uid(job), room.namespace, reservations)
         if last_reservation is not None:
@@ -161,6 +162,7 @@ def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Ro
 def _why_not_fenced(reservations: Iterable[Reservation], request: WaitRequest) -> RoomAnswer | None:
     """Return why the plan's nodes may not be fenced, None if they may: too many others may be by now."""
     nodes_fenced = fenced_nodes(reservations)
+    # Nodes that are fenced already cost nothing more, so a second job on the same ones is always allowed.
     if request.nodes <= nodes_fenced or len(nodes_fenced | request.nodes) <= request.most_fenced:
         return None
     text = f"{count(len(nodes_fenced), 'node')} fenced by now, at most {request.most_fenced} may be"

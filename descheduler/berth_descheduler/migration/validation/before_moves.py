@@ -72,6 +72,8 @@ class Looks:
     def judge(self, review: Review | RetryableError, now: float) -> ValidationResult | None:
         """Return the result, or None if it takes another look; `now` is when this look began."""
         waited = now - self.begun_at
+        # An unreadable cluster is not a valid plan: nothing begins, but an API server that restarts takes a minute or
+        # two.
         if isinstance(review, RetryableError):
             if waited < _LONGEST_BLIND_SECONDS:
                 return None

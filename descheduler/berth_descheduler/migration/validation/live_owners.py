@@ -57,6 +57,7 @@ def read_owners(reads: ReadCache, clock: Clock, pod: Pod) -> Owners:
     try:
         maker = _read_workload(reads, resource, owner.name, namespace)
     except NotFoundError:
+        # Its kind is known, so that an owner which is missing counts as gone and not as one that could not be read.
         return Owners(Snapshot(pods=(pod,), **fields), clock.now(), known_kinds=(kind,))
     except ForbiddenError:
         return Owners(Snapshot(pods=(pod,), **fields), clock.now())

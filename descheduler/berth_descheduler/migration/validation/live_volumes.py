@@ -27,6 +27,7 @@ def volume_refusals(source: ListSource, pod: Pod) -> tuple[Refusal, ...]:
     }
     may_be_shared = any(is_for_one_node(claim, volumes.get(claim.spec.volume_name)) for claim in claims)
     snapshot = Snapshot(
+        # There is no field selector for a pod's claims, so their users are found only by listing the namespace.
         pods=source.list(PODS, namespace=namespace, type=Pod).items if may_be_shared else (pod,),
         persistent_volume_claims=claims,
         persistent_volumes=tuple(volumes.values()),

@@ -116,6 +116,8 @@ class PlanValidator:
         ahead = _still_ahead(whole_snapshot, ahead, begun_moves)
         snapshot = without_plan_objects(whole_snapshot, self._name, ahead)
         if not budgets:
+            # Budgets move within seconds, and the eviction API asks them again under its own lock: a refusal here would
+            # skip a move for a shortage that passes.
             every_pod = frozenset(pod.key for pod in snapshot.pods)
             snapshot = replaced(snapshot, disruption_budgets=(), leaving_freely=every_pod)
         elif any(move.method is MoveMethod.SURGE for move in ahead.values()):
@@ -138,6 +140,7 @@ class PlanValidator:
         self._accepted |= ahead.keys() - invalid.keys()
         beginning_moves = [ahead[index] for index in positions if index in next_moves and index not in invalid]
         drained_nodes = self._drained if beginning_moves else ()
+        # Moves under way have their places, which count as taken; for the others the room is still open to any pod.
         waiting_pods = pods_losing_room(
             without_plan_objects(whole_snapshot, self._name, ahead.keys() - begun_moves.keys()),
             beginning_moves,
