@@ -32,6 +32,8 @@ DEFAULT_GOAL_OF_COMMANDS: Final = _BY_NAME[ConsolidateGoal.name]
 def read_goal(raw: object) -> Goal[Any, Any]:
     """Return the goal of the argument `strategy`, in any case and with or without hyphens; raises `InputError`."""
     names = {goal.name.lower(): goal for goal in OFFERED_GOALS}
+    # Policies write `MinimizeFragmentation` as the kind that it is, command lines `minimize-fragmentation` as they
+    # write options.
     goal = names.get(raw.lower().replace("-", "")) if isinstance(raw, str) else None
     if goal is None:
         raise InputError("strategy", raw, f"one of {', '.join(goal.name for goal in OFFERED_GOALS)}")

@@ -120,6 +120,8 @@ class _ConsolidateRun:
         self._may_leave = np.zeros(self._packing.nodes, dtype=bool)
         self._may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
         self._open = self._packing.takes.copy()
+        # Closed as targets: an empty node that is filled is one freed node less, and an autoscaler may be about to
+        # remove it.
         self._open[self._candidates.empty] = False
         self._most = min(
             most_freed_by_volume(self._packing, self._sources.to_empty, self._sources.empty),
@@ -155,6 +157,8 @@ class _ConsolidateRun:
         Where the program is small it is asked after a few rounds of the search, which goes on only where its
         answer cannot be carried out, and knows then what to look for. Else the program goes on where the search ends.
         """
+        # A large program takes most of the time limit and may prove nothing, so the search comes first; a small one is
+        # answered before the search has warmed up.
         if not self._may_solve():
             draining = self._search_thoroughly()
             exact = self._solve_exactly(draining, self._deadline)
@@ -199,6 +203,7 @@ class _ConsolidateRun:
 
         Where the integer program is not asked, or neither finds nor proves anything, the arguments are returned.
         """
+        # Only the program weighs a filled node against those that it empties; the search only ever empties.
         if not len(self._fillable) or not self._problem.settings.search.exact or is_over(self._deadline):
             return draining, exact
         candidates = replace(self._candidates, empty=self._fillable, empty_worth=self._filling_costs)
@@ -289,6 +294,7 @@ class _ConsolidateRun:
         Sets are looked for near those that are wished, too.
         """
         draining = self._search(FillLimits(), wished=wished)
+        # Pods that are moved aside make the order hard to find: direct moves alone may empty as much.
         if draining is None or self._is_second_choice:
             self._state.undo_to(0)
             draining = self._improve(self._search(_DIRECTLY), [draining] if draining else [])
@@ -310,6 +316,7 @@ class _ConsolidateRun:
         search = DrainSearch(self._packing, self._state, self._candidates, self._open, limits)
         search.run()
         self._out_of_time |= search.out_of_time
+        # The search has tightened the bounds while it ran, and the program starts from them.
         self._most, self._most_worth, self._fewest_moves = search.most, search.most_worth, search.fewest_moves
         best_first = reversed(search.found)
         feasible = next((draining for draining in best_first if self._apply(draining)), None)
@@ -441,6 +448,7 @@ class _ConsolidateRun:
         allowed_moves = self._limits(_DIRECTLY).allowed_moves(draining.worth)
         if allowed_moves is not None and draining.moves > allowed_moves:
             return False
+        # First, as the search placed them on the cluster as it is; the transition orders the others around them.
         for placement in draining.dependent:
             self._state.move(placement.pod, placement.target)
         detours = _DETOURS if allowed_moves is None else min(_DETOURS, allowed_moves - draining.moves)
@@ -480,6 +488,8 @@ class _ConsolidateRun:
             return np.ones(len(self._sources.to_empty), dtype=np.int64)
         prices = [self._problem.node_weight(node) or 0 for node in self._sources.to_empty]
         of_empty = [self._problem.node_weight(NodeIndex(node)) or 0 for node in self._fillable.tolist()]
+        # Prices in whole multiples of the largest common unit keep the numbers of the integer program small, and its
+        # arithmetic exact.
         self._unit = max(1, gcd(*prices, *of_empty))
         self._filling_costs = np.array(of_empty, dtype=np.int64) // self._unit
         return np.array(prices, dtype=np.int64) // self._unit
@@ -505,6 +515,8 @@ class _ConsolidateRun:
         """
         packing, disruption = self._packing, self._disruption
         movable = np.flatnonzero(packing.pod_kind >= 0)
+        # The largest pod decides first: a node with one pod that fits nearly nowhere is the hardest to empty, however
+        # few pods it has.
         nodes = packing.pod_node[movable]
         largest = np.zeros(packing.nodes, dtype=np.int64)
         np.maximum.at(largest, nodes, packing.size[packing.pod_kind[movable]])
@@ -522,6 +534,8 @@ class _ConsolidateRun:
         least, most_worth = self._fewest_moves(worth), self._most if self._most_worth is None else self._most_worth
         proven = exact is not None and (exact.most < most_worth or exact.fewest_moves > 0)
         if self._counts_filled:
+            # Bounds of the search hold for plans that leave empty nodes empty, so they say nothing about one that fills
+            # some.
             least, proven = least_cost(self._candidates.worth, self._candidates.pod_counts, worth), True
         if exact is not None:
             most_worth = max(worth, exact.most)

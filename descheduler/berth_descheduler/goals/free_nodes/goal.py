@@ -45,6 +45,7 @@ class FreeNodesGoal(Goal[Own, Asked]):
     def worth(self, plan: Plan) -> Merit:
         if moves_single_pods(plan):
             return (len(plan.moves),)
+        # Money first where nodes have prices: two small nodes may cost less than a large one.
         nodes, money = len(plan.freed_nodes), freed_money(plan)
         return nodes if money is None else money, nodes, sum(move.stands_alone for move in plan.moves)
 

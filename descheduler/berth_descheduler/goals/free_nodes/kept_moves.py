@@ -44,12 +44,15 @@ def propose_like(problem: Problem, state: State, run: Run, min_savings: int, dea
 
     `min_savings` is what each move has to save, in millionths. Its moves are in the state afterwards.
     """
+    # Planned without regard to the plan before, too: that is the measure of what keeping to it may cost.
     plain = run(problem, state)
     earlier = problem.settings.run.earlier
     if not earlier or plain.quality is None or not plain.steps:
         return plain
     keeping = _Keeping(problem, state, run, plain, plain.quality, min_savings)
     for quarters in _PARTS:
+        # All of the moves are tried even after the deadline: repeating them takes no search, and a plan that changes at
+        # every run is what this is against.
         if quarters < _PARTS[0] and is_over(deadline):
             break
         proposal = keeping.propose(earlier[: -(-len(earlier) * quarters // _PARTS[0])])
@@ -94,6 +97,7 @@ class _Keeping:
         further = self.run(later_problem, State(later_problem.cluster, find_sources(later_problem).to_take_from))
         all_steps = (*steps, *further.steps)
         self._make(all_steps)
+        # A pod that was moved for a node that is not emptied now would be evicted for nothing.
         if in_vain := self._left_in_vain(steps):
             return None, in_vain
         quality = self._quality(all_steps)
@@ -151,6 +155,8 @@ class _Keeping:
         if pod is None or target is None or source not in may_leave or target in closed:
             return False
         uid = cluster.pods[pod].pod.metadata.uid
+        # A StatefulSet's pod has the name of the one before: by its uid it may be another, which that plan knew nothing
+        # of.
         is_same = self.state.node_of[pod] == source and (not move.pod_uid or not uid or move.pod_uid == uid)
         is_within = limit is None or self.state.mark() < limit
         if not is_same or not is_within or pod in self.problem.pod_refusals:

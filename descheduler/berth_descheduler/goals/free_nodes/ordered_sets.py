@@ -76,6 +76,8 @@ class OrderedSets:
         if not is_over(self._deadline) and (draining := self._ordered(kept, least_worth)) is not None:
             return draining
         while self._worth_of(kept) > least_worth and late < _TRIED_LATE:
+            # Of equally worthy nodes the one with most pods goes first: it frees the most room for the moves of the
+            # others.
             leaving = sorted(kept, key=lambda node: (self._worth[node], -self._pods[node], node))
             tried, dropped = leaving[: min(_TRIED, self._most_tried)], 1 + len(kept) // _LARGE_SET
             if is_over(self._deadline):

@@ -172,6 +172,7 @@ class _ThresholdRun:
             self._refuse_node(source, refusal)
             self._refuse_immovable(pods)
             return
+        # What is known of full targets is taken back with the moves: without them there may be room again.
         mark, first_target = self._state.mark(), dict(self._first_target)
         for pod in sorted(pods, key=self._size, reverse=True):
             target = self._find_target(pod)
@@ -310,6 +311,7 @@ def _usage(problem: Problem, node: NodeIndex) -> _Usage:
     rows = [
         cluster.requests[placed_pod.class_index]
         for placed_pod in pods
+        # Expected pods are those to come, for which room is kept; the proposal measures what is requested now.
         if placed_pod.presence is not PodPresence.EXPECTED
     ]
     used = [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * cluster.columns

@@ -93,6 +93,7 @@ class UnfreedNodes:
     def _blocked(self, node: NodeIndex) -> tuple[Refused, ...]:
         """Return why the largest pod that fits nowhere blocks its node: the refusals of both; () if every pod fits."""
         pods_here = [pod for pod in self._problem.pods_to_move(node) if self._state.node_of[pod] == node]
+        # The largest is the likeliest to fit nowhere, and one such pod is reason enough.
         for pod in sorted(pods_here, key=self._size, reverse=True):
             blocked = self._why_nowhere(pod)
             if blocked is not None:
@@ -137,6 +138,8 @@ class UnfreedNodes:
             self._left_out = True
             return None
         refusal = self._ask(pod)
+        # What other pods forbid one pod they need not forbid another of its kind, for instance on the node where that
+        # runs.
         if not self._packing.dependent[kind]:
             self._why_kind[kind] = refusal
         return refusal

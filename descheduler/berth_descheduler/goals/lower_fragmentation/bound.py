@@ -31,6 +31,7 @@ class FragmentationBound:
         falls = (now - lowest * piece for now, piece in zip(before, free, strict=True))
         self._falls = sorted((fall for fall in falls if fall > 0), reverse=True)
         pieces = sorted(zip(least, ceiling[measure.column].tolist(), strict=True))
+        # Each move changes two nodes, so a budget of moves reaches at most twice as many.
         counted_falls = self._falls if moves.budget is None else self._falls[: 2 * moves.budget]
         self.most = max(0, min(sum(before) - _spread(sum(free), pieces), sum(counted_falls)))
 

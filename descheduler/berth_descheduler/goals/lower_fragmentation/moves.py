@@ -43,6 +43,7 @@ class FragmentationMeasure:
             self.allowed[row, list(shape.nodes)] = True
             for name, amount in shape.amounts.items():
                 self.needs[row, cluster.column[name]] = amount
+            # Each pod takes one of the node's pod slots (`allocatable.pods`), which no container asks for.
             self.needs[row, cluster.column[PODS]] = 1
         self._asked = [
             (column, np.where(self.needs[:, column] > 0, self.needs[:, column], -_LARGE)[:, None])
@@ -94,6 +95,7 @@ class PossibleMoves:
         rows = [problem.cluster.requests[packing.class_of[kind]] for kind in self.kinds]
         self._asks: Ints = np.array(rows, dtype=np.int64).reshape(len(rows), columns)
         need = packing.need[np.array(self.kinds, dtype=np.int64)]
+        # A resource that is not asked for never keeps a pod off, even where less than nothing of it is free.
         self._needs: Ints = np.where(need > 0, need, -_LARGE)
         self._left = np.zeros((len(rows), packing.nodes), dtype=np.int64)
         for row, kind in enumerate(self.kinds):
@@ -135,6 +137,7 @@ class PossibleMoves:
         sources, targets = self._off.argmax(axis=1), self._cheapest(self._cost)
         rows = np.arange(len(sources))
         gains = self._off[rows, sources] - self._cost[rows, targets]
+        # A pod cannot move to its own node, though leaving and entering it may both look best.
         for row in np.flatnonzero((sources == targets) & (gains > 0)).tolist():
             sources[row], targets[row], gains[row] = self._apart(row, int(sources[row]))
         row = int(gains.argmax())

@@ -181,6 +181,7 @@ class _Run:
         gained, moves = self._moves.gained, len(self._moves.made)
         total_free = max(1, _free(before) * self._measure.pods)
         reached = gained * MILLIONTHS // total_free
+        # Rounding must not make a plan look proven optimal that is not, nor reach more than its bound.
         upper_bound = (
             reached if gained == self._bound.most else max(reached + 1, -(-self._bound.most * MILLIONTHS // total_free))
         )

@@ -28,6 +28,7 @@ class RoomReports:
         self._state = state
         self._packing = packing
         self._wants = tuple(wants)
+        # Measured here, since the state is that of the snapshot only until the moves are made.
         self._before = [self._measure(want) for want in wants]
         self._blockers = Blockers(state)
 
@@ -90,6 +91,7 @@ class RoomReports:
         return fits, tuple(sorted(unused))
 
     def _fits(self, want: Want, nodes: Ints, free: Ints, needs: Ints) -> int:
+        # How many fit beside one another depends on where each goes, so for these it is only asked whether one does.
         if self._packing.dependent[want.kind]:
             pod = want.pods[0]
             return int(any(self._state.refusal(pod, NodeIndex(int(node))) is None for node in nodes))

@@ -129,6 +129,8 @@ def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...
             named_pods.append(by_key[key])
         elif request.names_must_exist:
             raise _not_waiting(key, snapshot)
+    # A scheduler places the members of a gang together or not at all, so room for the named one alone would be of no
+    # use.
     gangs = {gang for pod in named_pods if (gang := gang_of(pod)) is not None}
     members = (pod for pod in pending if gang_of(pod) in gangs)
     pods_to_fit = {pod.key: pod for pod in (*named_pods, *members)}

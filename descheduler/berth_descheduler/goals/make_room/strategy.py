@@ -167,8 +167,10 @@ class _MakeRoomRun:
         groups_as_units = (
             _Unit(tuple(wants_of_group), self._priority(wants_of_group)) for wants_of_group in units.values()
         )
+        # A caller with gangs of its own has put the pods in the order in which they are served.
         if self._gang_of is not gang_of:
             return tuple(sorted(groups_as_units, key=lambda unit: (-unit.priority, unit.wants[0].pods)))
+        # Of equal priority the small come first: more units fit into the same room.
         return tuple(sorted(groups_as_units, key=lambda unit: (-unit.priority, self._size(unit), unit.wants[0].pods)))
 
     def _priority(self, wants: Sequence[Want]) -> int:
@@ -335,6 +337,7 @@ class _MakeRoomRun:
             )
             if exact_solution.departures is not None and exact_solution.arrivals is not None:
                 better = _Solution(exact_solution.departures, exact_solution.arrivals, places)
+                # The program counts pods, not units: with more pods in all it may leave a gang in pieces.
                 if self._keeps_what_was_found(better, solutions[-1]) and self._apply(better):
                     return better
         for solution in reversed(solutions):

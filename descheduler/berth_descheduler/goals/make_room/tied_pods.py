@@ -97,6 +97,8 @@ class TiedPods:
         """
         moves = self.moves
         self.state.undo_to(0)
+        # Made again one by one: a step may have been possible only because of an affinity to a pod that has yet to
+        # come.
         for step in moves:
             if self.state.refusal(step.pod, step.target) is not None:
                 self.state.undo_to(0)
