@@ -78,6 +78,7 @@ def create_reservation(client: KubeClient, cache: Cache, body: dict[str, Any]) -
         stored, is_new = client.create(RESERVATIONS, body, namespace=namespace), True
     except AlreadyExistsError:
         stored, is_new = client.get(RESERVATIONS, name, namespace=namespace), False
+    # Not left to the watch: what is decided next must already count this Reservation.
     cache.put_reservation(read_reservation(stored))
     return is_new
 

@@ -58,6 +58,7 @@ class NodeGuard:
             return left_seconds
         if self._cache.begin_unguarding(node):
             self._fences.know(node, current)
+            # The fence goes last: a node with our taint always has one, even if this process ends in between.
             self._unguard(node)
             self._fences.delete(node)
         return None

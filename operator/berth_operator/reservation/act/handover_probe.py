@@ -75,6 +75,7 @@ class HandoverProbe:
         the registration yet.
         """
         try:
+            # Registered first: without its namespace in the webhook's selector no API server would send the probe.
             self._scope.ensure(reservation.metadata.namespace)
             is_gated = self._is_in_use_for(reservation)
         except KubeError as error:

@@ -196,6 +196,8 @@ class NodeChooser:
                 continue
             tasks = {task.name: task for task in reservation.spec.tasks}
             for (task, index), node in choice.nodes.items():
+                # The placeholders of a choice that was just made are not in the cache yet; two Reservations must not
+                # count on the same room.
                 if choice.is_recent and task in tasks and (uid, task, str(index)) not in placed:
                     claims[node] = claims[node].plus(slot_requests(tasks[task].template.spec))
         return claims
@@ -255,6 +257,7 @@ class _Reader(Generic[T]):
             wanted_names = set(names)
             missing_names = wanted_names - self._known.keys()
             if len(missing_names) > _ONE_BY_ONE:
+                # Also those that the list lacks are known to be missing for a while, or each look would list again.
                 self._known |= dict.fromkeys(missing_names, (now, None))
                 with suppress(BerthError):
                     objects = self._client.list(self._resource, type=self._type).items

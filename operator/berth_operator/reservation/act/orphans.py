@@ -103,6 +103,8 @@ class OrphanCollector:
         for key in reservation_keys - {""}:
             namespace, _, name = key.partition("/")
             try:
+                # The annotation may be damaged by others: a name that no Reservation has is answered 404, like one that
+                # is gone.
                 body = self._client.get(RESERVATIONS, name or "-", namespace=namespace or "default")
             except NotFoundError:
                 continue

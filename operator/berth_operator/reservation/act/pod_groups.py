@@ -77,6 +77,7 @@ class PodGroups:
                 label_selector=f"{MANAGED_LABEL}={MANAGED_BY_OPERATOR}",
                 type=PodGroup,
             ).items
+        # Without Volcano the kind is not served, and the chart may grant no right on it.
         except (NotFoundError, ForbiddenError):
             return ()
         uids = {group.metadata.uid: group.metadata.labels.get(RESERVATION_LABEL, "") for group in groups}

@@ -116,6 +116,7 @@ def apply_handled(cache: Cache, line: bytes) -> str:
     try:
         event = _HANDLED_DECODER.decode_strictly(line)
         metadata = event.object.metadata
+        # A changed spec: kopf has to see it, so that its handler resets the failure count of the Reservation.
         if isinstance(event, _Modified) and event.object.status.observed_generation != metadata.generation:
             return ""
         if not cache.knows_reservation(metadata.uid, metadata.resource_version):
@@ -210,6 +211,7 @@ class Informers:
     def _fail(self, error: BerthError) -> None:
         self._failed(error)
         for event in self._listed.values():
+            # Whoever waits for the first lists is let go, and finds the error instead.
             event.set()
 
     def start(self) -> None:

@@ -89,6 +89,7 @@ class FenceStore:
         with self._lock:
             self._tombstones.add(pod.metadata.uid)
             known_pod = self._pods.get(pod.metadata.name)
+            # The next fence of the node may have the name already.
             if known_pod is None or known_pod.metadata.uid != pod.metadata.uid:
                 return
             self._pods.remove(pod.metadata.name)

@@ -116,6 +116,8 @@ class NodeIndex:
         node_name = node.metadata.name
         known_node = self._nodes.get(node_name)
         self._nodes[node_name] = node
+        # Noted as nodes change: the webhook's answers and each placeholder ask for them, and a cluster may have
+        # thousands of nodes.
         if is_control_plane_node(node.metadata, node.spec):
             self._of_control_plane[node_name] = node.is_labelled_control_plane
         else:

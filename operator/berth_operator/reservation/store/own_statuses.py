@@ -33,6 +33,7 @@ class StatusTracker:
 
     def record(self, uid: str, status: ReservationStatus, epoch: int) -> None:
         """Record a status written, or found to be true, in an epoch."""
+        # A write that began before the Lease was lost says nothing about what the next leader has written since.
         if epoch == self.epoch:
             self._written[uid] = status
 
@@ -54,6 +55,8 @@ class StatusTracker:
         if own_status is None or own_status == stored.status:
             self._stored.pop(uid, None)
             return stored
+        # Whoever may update the status subresource may write anything into it: what this replica wrote counts, and the
+        # difference is corrected.
         self._stored[uid] = stored.status
         return msgspec.structs.replace(stored, status=own_status)
 

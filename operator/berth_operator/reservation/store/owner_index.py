@@ -96,12 +96,15 @@ def _marks_on(pod: Pod) -> Iterator[_Mark]:
 def _own_marks(pod: Pod) -> Iterator[_Mark]:
     """Yield the marks that are the uids and names of a pod and its controllers."""
     meta, controller = pod.metadata, pod.controller
+    # The mark of selectors that require nothing by name, which may select any pod of the namespace.
     yield ()
     yield "uid", meta.uid
     yield "name", "Pod", meta.name
     if controller is not None:
         yield "uid", controller.uid
         yield "name", controller.kind, controller.name
+        # A pod names its ReplicaSet only; a Reservation for the Deployment outlives a rollout, which makes another
+        # ReplicaSet.
         deployment = deployment_name(controller.kind, controller.name, meta.labels)
         if deployment:
             yield "name", DEPLOYMENT, deployment

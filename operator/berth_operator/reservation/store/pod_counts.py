@@ -60,6 +60,8 @@ class PodCounts:
     def put(self, pod: CountedPod) -> None:
         """Count a pod on its node, which never changes."""
         with self._lock:
+            # A binding is final (`spec.nodeName` is immutable once it is set), so later versions of a pod change no
+            # count.
             if self._nodes is not None and pod.metadata.uid not in self._nodes:
                 self._nodes[pod.metadata.uid] = pod.spec.node_name
                 self._counts[pod.spec.node_name] += 1

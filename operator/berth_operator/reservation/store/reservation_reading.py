@@ -24,6 +24,7 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
     if why_unreadable(reservation):
         return reservation
     try:
+        # Computed here for their errors only: a value that the schema lets through must not first fail in a worker.
         expires_at(reservation)
         for task in reservation.spec.tasks:
             effective_requests(task.template.spec)
