@@ -105,6 +105,8 @@ def choose_task(
     running_plans = [plan for plan in plans_not_waiting if may_go_on(plan)]
     approved_plans = [plan for plan in plans_not_waiting if may_begin(plan, now)]
     requested_plans = [plan for plan in plans_not_waiting if may_be_filled(plan, now)]
+    # A plan that was begun has taints on nodes and may have pods on their way; approved ones come next, as their moves
+    # were found on a cluster that changes while they wait.
     if running_plans or approved_plans:
         return ResumePlan([*running_plans, *approved_plans][0])
     if requested_plans:
@@ -157,6 +159,8 @@ def read_due(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime)
     deadline = None if seconds is None else timedelta(seconds=seconds)
     timing = read_timing(schedule, schedule_base(known.policy, schedule, now), now, deadline)
     plans_of_policy = [plan for plan in plans if plan.spec.policy == known.name]
+    # Like a CronJob with `concurrencyPolicy: Forbid`: a second plan would be made for a cluster that the first is about
+    # to change.
     if timing.due is not None and any(is_open(plan) for plan in plans_of_policy):
         return Timing(None, timing.next_run)
     return timing
@@ -195,6 +199,7 @@ def schedule_base(policy: DeschedulerPolicy, schedule: Schedule, now: datetime) 
     if condition is None:
         return created_at
     scheduled_since = read_timestamp(condition.last_transition_time)
+    # The schedule has just been changed: a run that only the new one would have had an hour ago is not made up for.
     if condition.status != _TRUE or condition.message != schedule.text or scheduled_since is None:
         return now
     return scheduled_since if ran_at is None else max(scheduled_since, ran_at)

@@ -39,6 +39,7 @@ class FailureBackoff:
 
     def note(self, uid: str, error: Exception, now: datetime) -> bool:
         """Record a failure and return whether a retry would repeat it."""
+        # Plans come and go all the time, and nothing reports to this memory that one is gone.
         self._known = {key: failure for key, failure in self._known.items() if failure.again_at > now - _REMEMBERED}
         failure_before, text = self._known.get(uid), f"{type(error).__name__}: {error}"
         times = 1 if failure_before is None else failure_before.times + 1
@@ -47,6 +48,7 @@ class FailureBackoff:
         permanent_failures = 0 if may_pass else 1 + (failure_before.permanent if failure_before else 0)
         pause = min(_FIRST_PAUSE * 2 ** min(times - 1, _LONGEST_DOUBLING), _LONGEST_PAUSE)
         self._known[uid] = _Failure(text, now + pause, times, permanent_failures)
+        # The same permanent error twice is enough; one that changes from try to try may be on its way to a success.
         is_repeated = failure_before is not None and failure_before.permanent > 0 and failure_before.error == text
         return permanent_failures > 0 and (is_repeated or permanent_failures >= _MOST_PERMANENT)
 

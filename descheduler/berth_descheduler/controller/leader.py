@@ -43,6 +43,7 @@ class LeaderElector:
                 if self._becomes_leader():
                     self._lead()
         finally:
+            # Released on a regular end, so that the next replica need not wait for the Lease to run out.
             self._leader.release()
 
     def readiness(self) -> dict[str, object]:
@@ -81,6 +82,7 @@ class LeaderElector:
         wake_up = WakeUp()
         try:
             with ExitStack() as stack:
+                # Only the leader cleans up: two replicas would both take the same gates and guards off.
                 stack.enter_context(clean_up_after_operator(self._context.client, self._context.clock, cycle))
                 store = stack.enter_context(PolicyStore(self._context, wake_up))
                 self._state = "reading"

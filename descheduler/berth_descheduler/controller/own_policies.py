@@ -59,6 +59,7 @@ class OwnPolicies:
                 policy for capability in EVERY_CAPABILITY for policy in capability.own_policies(self._client, policies)
             ]
         except BerthError as error:
+            # Once for each error: the look is repeated every ten seconds, and a missing right would fill the log.
             if str(error) != self._last_error:
                 _LOG.warning(telemetry.OWN_POLICIES_UNREAD, **{telemetry.KEY_ERROR: str(error)})
             self._last_error = str(error)

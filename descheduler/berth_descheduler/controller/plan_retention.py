@@ -46,6 +46,7 @@ def expired_plans(
 
 def _age(plan: MigrationPlan) -> tuple[str, int]:
     """Return a key that is larger for later plans; within a second, for the plan that was written last."""
+    # Creation times have whole seconds, and a run with several plans makes them within one.
     version = plan.metadata.resource_version
     return plan.metadata.creation_timestamp or "", int(version) if version.isdigit() else 0
 

@@ -109,7 +109,10 @@ class WatchedWhereabouts(PodWhereabouts):
 
     def _watch(self, stop: threading.Event) -> Iterator[WatchItem[_PodHead]]:
         with self._lock:
+            # Used once: a watch that is begun again later has to list, as this version may be too old by then.
             left_at, self._left_at = self._left_at, ""
+        # The run's last resourceVersion is recent, so the watch goes on from it without a list; the API server answers
+        # 410 if it is not, and then the watch lists.
         since: Listing[_PodHead] | None = Listing((), left_at) if left_at else None
         return self._client.watch(PODS, type=_PodHead, stop=stop, since=since)
 

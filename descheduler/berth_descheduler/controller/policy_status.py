@@ -55,7 +55,9 @@ def observed_status(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: da
 def build_observed_patch(status: DeschedulerPolicyStatus) -> dict[str, Any]:
     """Return a merge patch of what `observed_status` sets, which leaves alone what runs report."""
     body = msgspec.to_builtins(status)
+    # Only these: the runner writes the rest of the same status from another thread.
     names = ("observedGeneration", "nextRunTime", "warnings", "conditions")
+    # A field without a value is sent as null, which removes it (RFC 7386): left out, an old `nextRunTime` would stay.
     return {"status": {field_name: body.get(field_name) for field_name in names}}
 
 

@@ -224,6 +224,8 @@ class Runner:
         settings = parsed_policy.run.settings(parsed_policy.run.mode, parsed_policy.schedule.reason.value)
         started, scheduled = now.strftime("%Y%m%d-%H%M%S"), format_timestamp(timing.due)
         return AssignedRun(
+            # The name follows from policy and scheduled time, as a CronJob's Jobs are named: a process that is killed
+            # before it can note the run finds the plan and makes no second one.
             settings=replace(settings, plan_name=scheduled_plan_name(started, policy.metadata.uid, scheduled)),
             planner=parsed_policy.run.planner_at(now),
             perform=lambda cycle: cycle.run(),
@@ -356,6 +358,7 @@ class Runner:
         nodes = self._context.client.list(NODES, type=Node).items
         stray_nodes = left_over_nodes(nodes, running_plans)
         released = any(released_pods(self._context.client, running_plans, self._context.clock.now()))
+        # With the Lease of runs: a run that has just begun may have put on taints before this process knows its plan.
         if (stray_nodes or released or self._swept_at is None) and self._lease.acquire(0):
             try:
                 seconds = self._context.defaults.cycle.adoption_seconds

@@ -83,6 +83,7 @@ class StatusController:
         """Write a policy's status where it changed, and report where the policy became valid or invalid."""
         policy = known.policy
         status = observed_status(known, plans, self._context.clock.now())
+        # Each write is an event for this program's own watch, which would wake both of its threads again.
         if status == policy.status:
             return
         body = build_observed_patch(status)
@@ -112,6 +113,7 @@ class StatusController:
         end_plan(self._context.client, self._context.clock, plan, PlanPhase.FAILED, message)
 
     def _delete(self, plan: MigrationPlan) -> None:
+        # By uid: a plan of the same name may have been made since the watch has shown this one.
         self._context.client.delete(MIGRATION_PLANS, plan.metadata.name, uid=plan.metadata.uid)
         _LOG.info(telemetry.PLAN_NOT_KEPT, **{telemetry.KEY_PLAN: plan.metadata.name})
 

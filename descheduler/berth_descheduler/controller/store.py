@@ -168,6 +168,8 @@ class PolicyStore:
         """
         policies = (*self.own.all(), *_by_name(self._policies))
         with self._lock:
+            # Reading a policy has all of its plugins check their arguments, and the service looks at the policies every
+            # few seconds.
             reads = {key: self._read[key] for policy in policies if (key := _key(policy)) in self._read}
             for policy in policies:
                 reads.setdefault(_key(policy), self._context.read(policy))
@@ -181,6 +183,7 @@ class PolicyStore:
     @contextmanager
     def in_progress(self, plan: str) -> Iterator[None]:
         """Mark a plan as in progress: meanwhile only the runner writes it."""
+        # Adding to and discarding from a set is one step under Python's global lock, and only this thread writes.
         self._in_progress.add(plan)
         try:
             yield
