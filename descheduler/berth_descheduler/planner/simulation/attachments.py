@@ -65,6 +65,8 @@ def attach_columns(
         # kube-scheduler counts attached volumes by VolumeAttachments, too, and not by pods alone
         # (`getNodeVolumeAttachmentInfo` in nodevolumelimits/csi.go): a volume stays attached for a while after its last
         # pod has gone.
+        # A driver that reports no count has no limit (`VolumeNodeResources` in storage/v1/types.go); a number that all
+        # volumes fit under stands for that in a column.
         return everything[driver] if limit is None else max(0, limit - lingering[name, driver])
 
     return AttachColumns(

@@ -258,6 +258,7 @@ def lent_nodes(snapshot: Snapshot) -> dict[NodeIndex, bool]:
     """
     fences: defaultdict[str, set[str]] = defaultdict(set)
     for pod in snapshot.pods:
+        # Judged by the fences and not by the clock: what keeps pods off a lent node is its fence, which may be late.
         if STANDING_FENCE_LABEL in pod.metadata.labels and is_lent_fence(pod) and not pod.is_terminal:
             fences[pod.spec.node_name].add(pod.metadata.labels[STANDING_FENCE_LABEL])
     nodes_with_metadata = ((NodeIndex(index), node.metadata) for index, node in enumerate(snapshot.nodes))
@@ -279,6 +280,7 @@ def _left_out(nodes: Sequence[Node], selectors: Sequence[LabelSelector]) -> froz
 def _place_pods(
     nodes: tuple[Node, ...], pods: Iterable[Pod], waiting: Sequence[Pod], pod_classes: PodClasses
 ) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...], tuple[Pod, ...]]:
+    # A waiting pod may be nominated to a node already: it would count there and on the virtual node.
     apart = {pod.key for pod in waiting}
     numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
     placed_pods, elsewhere = [], []
@@ -305,6 +307,8 @@ def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...
             why_unreadable = read.why_too_large()
         except InputError as error:
             why_unreadable = str(error)
+        # Nothing rather than an error: one node with odd amounts must not keep the rest of the cluster from being
+        # planned.
         amounts.append(ResourceAmounts.empty() if why_unreadable else read)
         if why_unreadable:
             unreadable[NodeIndex(index)] = f"status.allocatable.{why_unreadable}"

@@ -64,6 +64,7 @@ def _is_held(slot: Slot | None, placed: set[str]) -> bool:
     """Return whether a slot is over, or its owner is bound or nominated to a node."""
     if slot is None:
         return False
+    # Once the owner is bound or nominated it takes the room itself; with the slot it would count twice.
     return slot.state in _OVER or (slot.owner is not None and slot.owner.uid in placed)
 
 

@@ -30,6 +30,7 @@ def platform_of(node: Node, selected: frozenset[str] = frozenset()) -> Platform:
 
 
 def _parts(labels: dict[str, str]) -> Iterator[tuple[str, str]]:
+    # Kubelets of old versions, and some virtual ones, set the beta labels only.
     system = labels.get(_SYSTEM) or labels.get(_OLDER[_SYSTEM], "")
     yield _SYSTEM, system
     yield _ARCHITECTURE, labels.get(_ARCHITECTURE) or labels.get(_OLDER[_ARCHITECTURE], "")
@@ -65,6 +66,7 @@ class Platforms:
         self.differ = len({platform_of(node) for node in nodes}) > 1
         self._ready_on: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
         for pod in pods if self.differ else ():
+            # Ready proves that the image starts there; a pod that merely runs may be failing for just that.
             if pod.spec.node_name in self._of_node and pod.is_ready and not pod.is_terminating:
                 self._ready_on[_controller_key(pod)].add(pod.spec.node_name)
 

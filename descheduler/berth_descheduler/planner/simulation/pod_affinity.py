@@ -163,6 +163,7 @@ class InterPodAffinity:
     def _read_class(self, index: ClassIndex) -> None:
         pods = self._cluster.classes[index]
         affinity = pods.example.spec.affinity
+        # A fence of a hand-over is gone within seconds, and must not keep a node out of a plan that takes minutes.
         if affinity is None or _is_of_handover(pods.labels) or _is_of_lent_node(pods.labels):
             return
         terms = [resolve_term(term, pods.namespace, pods.labels) for term in required_affinity(affinity)]

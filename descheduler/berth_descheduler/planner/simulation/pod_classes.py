@@ -107,6 +107,8 @@ class PodClasses:
     def class_of(self, pod: Pod) -> ClassIndex:
         """Return the pod's class, a new one if none is like it."""
         is_preemptable, demands, platforms = self._is_preemptable(pod), self._demands(pod), self._platforms(pod)
+        # Pods that are tied to their node share one class: a DaemonSet would otherwise have as many classes as the
+        # cluster has nodes, and the search works on classes.
         stays = bool(pod.spec.node_name) and pod.belongs_to_node
         key = (
             is_preemptable,
