@@ -72,6 +72,7 @@ def zone_policy(zone: RevocableZone) -> DeschedulerPolicy:
     return DeschedulerPolicy(
         metadata=ObjectMeta(
             name=policy_name(name),
+            # The service keeps failures and the last scheduled time by the policy's uid, and this policy has no object.
             uid=zone.metadata.uid,
             generation=zone.metadata.generation,
             creation_timestamp=zone.metadata.creation_timestamp,

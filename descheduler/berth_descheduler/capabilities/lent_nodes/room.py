@@ -55,6 +55,7 @@ class RoomForOthers:
             pod
             for pod in snapshot.pods
             if is_pending(pod)
+            # A pod that no scheduler has tried yet may fit without any move.
             and is_unschedulable(pod)
             and not (pod.status.nominated_node_name or RESERVATION_LABEL in pod.metadata.labels)
             and self.namespaces.allows(pod.metadata.namespace)
@@ -65,6 +66,8 @@ class RoomForOthers:
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
         """Return the nodes from which pods may be moved."""
         lent = problem.cluster.lent
+        # Pods on lent nodes are where they do not stand in the way of others; when they have to leave is up to
+        # `deschedule`.
         return tuple(node for node in self.make_room.possible_sources(problem) if node not in lent)
 
     def propose(self, problem: Problem, state: State) -> Proposal:
@@ -81,6 +84,7 @@ class RoomForOthers:
         before = state.mark()
         problem = problem.keeping(staying_pods)
         room_proposal = self.make_room.propose(problem, state)
+        # `MakeRoom` left its steps in the state; they are made again, where possible with lent nodes as targets.
         state.undo_to(before)
         moves_only = replace(room_proposal, steps=_to_lent_nodes(state, room_proposal.steps))
         if not self.evicts:

@@ -44,6 +44,7 @@ def with_evictions(problem: Problem, state: State, moved: Proposal, spare: Mappi
         refused=tuple(
             refusal for refusal in moved.refused if refusal.node or (refusal.namespace, refusal.name) not in names
         ),
+        # The solver's bound is on plans of moves, and says nothing about plans with evictions.
         quality=None,
     )
 
@@ -71,6 +72,7 @@ class _Evictions:
         """Pod classes that found no room; there is only less of it for later pods of the class."""
         self._moved = {step.pod for step in self.moved.steps}
         limit = self.problem.settings.limits.max_moves
+        # An eviction disturbs a pod as much as a move does, so both count towards `maxMoves`.
         self._most = len(cluster.pods) if limit is None else limit - len(self.moved.steps)
         for step in self.moved.steps:
             self._state.move(step.pod, step.target)
@@ -107,6 +109,7 @@ class _Evictions:
         possible_nodes.sort(key=lambda node: self.problem.target_ranks[node])
         for pod, waiting in sorted(self._victims.items()):
             target = next((node for node in possible_nodes if self._state.refusal(pod, node) is None), None)
+            # In `state` the other victims are still in place: spread and anti-affinity see them when the move begins.
             if target is None or state.refusal(pod, target) is not None:
                 source = cluster.pods[pod].node
                 self.evictions.append(Step(pod, source, source))
@@ -145,6 +148,7 @@ class _Evictions:
         mark, victims = self._state.mark(), list[PodIndex]()
         jobs = self._gone.copy()
         refusal = self._state.refusal(pod, node)
+        # Victims of an earlier pod may have left room for this one, too.
         for victim in self._candidates(node, pod) if refusal is not None else ():
             job = job_of(self._pod(victim))
             if len(self._victims) + len(victims) >= self._most or jobs[job] >= self.spare.get(job, 0):
@@ -177,6 +181,7 @@ class _Evictions:
 
     def _remove(self, pod: PodIndex) -> None:
         waiting = self.problem.cluster.waiting_node
+        # The simulation has no pods without a node; on the waiting node a victim needs nothing, and can still be moved.
         if waiting is not None:
             self._state.move(pod, waiting)
 

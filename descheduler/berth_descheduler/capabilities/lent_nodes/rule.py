@@ -53,6 +53,7 @@ class _LentNodesAtATime(LentNodesRule):
             return None  # the fence of a closed node keeps pods off, whatever a policy says
         ends = self._ends.get(node.metadata.name, ())
         now = None if self.view is None else self.view.now
+        # A pod that arrives minutes before the node closes is restarted twice for almost no work between.
         if self.takes_moves and (now is None or all(end - now >= _SHORTEST_STAY for end in ends)):
             return None
         return Refusal(RefusalReason.LENT_NODE, f"{lent_text(node)}, to which no pod is moved now")

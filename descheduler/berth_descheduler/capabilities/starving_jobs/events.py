@@ -25,6 +25,7 @@ def announce_starving(client: KubeClient, clock: Clock, plan: Plan, snapshot: Sn
         for group in snapshot.pod_groups
         if group.is_kept_out
     }
+    # Of more refusals than events may be written, those that time alone does not mend are worth a reader's look.
     lasting_first = sorted(plan.refused, key=lambda refused: not refused.reason.outlasts_waiting)
     for refused_job in lasting_first[:_MOST_REFUSED]:
         key = refused_job.namespace, refused_job.name
@@ -33,6 +34,7 @@ def announce_starving(client: KubeClient, clock: Clock, plan: Plan, snapshot: Sn
         regarding = groups[key] if is_group else pod
         text, is_bad = f"{refused_job.reason.value}: {refused_job.message}", refused_job.reason.outlasts_waiting
         record_event(
+            # An event is news and not a record: a slow API server must not hold up the moves of the cycle for it.
             client.within(_PATIENCE_SECONDS),
             regarding=regarding,
             reason=PodEventReason.NOTHING_RESERVED.value,

@@ -53,6 +53,8 @@ class JobNodeChooser:
         namespace_percent: Fraction,
     ) -> None:
         """`closed` names nodes that moves or other rooms use; the percentages limit how many may be fenced."""
+        # The fences of earlier rooms would refuse the pods, though a node that is fenced already is the one that costs
+        # nothing more of the percentages. What it has promised is left out of `_beside`.
         snapshot = without_fences(problem.cluster.snapshot)
         pods = [pod for job in jobs for pod in job.missing]
         review = Problem.to_review(snapshot, problem.settings, pods).wishing(problem.wishes)
@@ -148,6 +150,7 @@ class JobNodeChooser:
         for rows in (self._beside, self._coming):
             row = [free_amount - need * times for free_amount, need in zip(rows[node], self._needs(pod), strict=True)]
             rows[node] = tuple(row)
+        # A rank depends on what is idle on its own node only, so those of other nodes are still right.
         self._ranks = {key: rank for key, rank in self._ranks.items() if key[1] != node}
 
     def _give_back(self, pod: PodIndex, node: NodeIndex) -> None:

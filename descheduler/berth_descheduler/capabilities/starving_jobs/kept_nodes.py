@@ -101,6 +101,8 @@ class KeptNodesSweep:
         raw_reservations = self._client.list(RESERVATIONS, label_selector=STARVING_JOB_LABEL).items
         reservations = [Reservation.read(raw_reservation) for raw_reservation in raw_reservations]
         self._known_left = bool(reservations)
+        # Shown before the picture is read, which may fail: a count of fences that are long gone would be worse than
+        # none.
         self._show_kept_nodes(0)
         self._watch_while(needed=bool(reservations))
         if not reservations:
@@ -169,6 +171,8 @@ class KeptNodesSweep:
         meta = reservation.metadata
         keys = {telemetry.KEY_RESERVATION: reservation.key, telemetry.KEY_MESSAGE: why}
         try:
+            # The uid is sent as a precondition: a Reservation that was made under this name since the list was read is
+            # not meant.
             self._client.delete(RESERVATIONS, meta.name, namespace=meta.namespace, uid=meta.uid)
         except (NotFoundError, ConflictError):
             return

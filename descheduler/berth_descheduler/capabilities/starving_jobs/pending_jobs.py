@@ -226,6 +226,7 @@ def _missing(members: _Members, waiting: Sequence[Pod], minimum: int) -> tuple[P
 def _reserved(uid: str, waiting: Sequence[Pod], reservations: Iterable[Reservation]) -> int:
     open_slots = 0
     for reservation in reservations:
+        # Slots that people reserved, without the label, serve any job whose pods match; slots for another job do not.
         if reservation.metadata.labels.get(STARVING_JOB_LABEL, uid) != uid:
             continue
         if any(owner_matches(owner, pod) for owner in reservation.spec.owners for pod in waiting):
@@ -285,6 +286,7 @@ class _Directory:
         reference, created = self._reference(gang)
         if needs is None:
             return _Members(reference, created, None, is_gang=True)
+        # A gang whose group asks for no pods would be ready while all of its pods wait, and never count as starving.
         return _Members(reference, created, max(1, needs[0]), needs[1], is_gang=True)
 
     def _reference(self, gang: Gang) -> tuple[ObjectReference, str | None]:

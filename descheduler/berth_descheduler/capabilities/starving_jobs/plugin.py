@@ -66,6 +66,7 @@ class StarvingJobsArgs:
         return cls(
             threshold=_duration(raw, "starvingJobTimeThreshold", default.threshold, timedelta(0)),
             node_percent=percent,
+            # Half, so that jobs of one namespace cannot use up all that may be fenced while others starve.
             namespace_percent=_percentage(raw, "namespaceNodePercent", percent / 2),
             moves=_moves(raw.get("moves", default.moves.value)),
             give_up_after=_duration(raw, "giveUpAfter", default.give_up_after, _SHORTEST),

@@ -272,6 +272,8 @@ class _Drain:
         pause_seconds = FIRST_PAUSE_SECONDS
         while True:
             seconds_left = max(_LOOK_SECONDS, self._deadline - self._clock.monotonic())
+            # The time limit is one for the whole drain; a cycle that had it anew each time would never let the command
+            # end.
             outcome = self._cycle(max_seconds=seconds_left)
             remaining = self._await_the_end()
             goes_on = self._goes_on(outcome, remaining)
