@@ -416,12 +416,15 @@ class Queues(Capability):
             except NotFoundError:
                 self.store.remove_pod(pod.uid)
                 return
+            # The API server answers 422 where a test of a JSON patch fails (`applyJSPatch` in k8s.io/apiserver,
+            # pkg/endpoints/handlers/patch.go); it does so for an object that the patch would make invalid as well.
             except InvalidObjectError:  # a test in the patch has failed
                 current = self._read_again(pod)
                 if current is None or not current.is_gated:
                     return
                 pod = current
             else:
+                # The watch may be later than the next pass, which would ungate the pod once more.
                 self.store.put_pod(patched_pod)
                 _LOG.info(logs.UNGATED, **{telemetry.KEY_POD: f"{pod.namespace}/{pod.name}"})
                 return

@@ -58,6 +58,8 @@ def build_window_reservation(
                 **({SLOTS_ADD_UP_ANNOTATION: divided_resources(spec).to_annotation()} if raw_template is None else {}),
                 **({} if spec.may_move is MayMove.NEVER else {MAY_MOVE_ANNOTATION: spec.may_move.value}),
             },
+            # True would need the right to update finalizers of the window, where the admission plugin
+            # OwnerReferencesPermissionEnforcement is on.
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
         },
         "spec": {
