@@ -222,6 +222,8 @@ class Cycle:
         begins_now = not (stopping or proposed_plan.does_nothing) and self._settings.mode in {None, RunMode.AUTO}
         if begins_now and (why_no_operator := self._why_no_operator()):
             return self._outcome(Verdict.NO_OPERATOR, why=why_no_operator, forecast=forecast), None
+        # Who agreed to the first plan of a run agreed to what it is for; the plans for its rest are not asked about
+        # again.
         verdict = Verdict.STOPPED if stopping else self._confirm(proposed_plan, asks=not rest_of)
         if verdict is not None:
             return self._outcome(verdict, forecast=forecast), None

@@ -24,6 +24,7 @@ _GONE: Final = 499
 """The status that counts a client which closed the connection before the response, as in nginx."""
 
 _HEADERS: Final = (
+    # An answer is within one caller's rights, and no cache between may give it to another.
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -92,6 +93,7 @@ class AccessLog:
             self._note(scope, status, self._clock.monotonic() - begun_at)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        # The pattern and not the path, which would make a series for each name of a plan.
         route = getattr(scope.get("route"), "path", _UNROUTED)
         self._request_metrics.answered(scope["method"], route, status, seconds)
         context: RequestContext | None = scope["state"].get("context")

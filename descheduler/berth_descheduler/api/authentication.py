@@ -124,6 +124,7 @@ class Authority:
 def _read_token(headers: Sequence[str]) -> str:
     if not headers:
         raise _unauthenticated(f"the header Authorization is missing; {_HOW}")
+    # A proxy in front may have looked at the one and this service at the other.
     if len(headers) > 1:
         raise _unauthenticated(f"there are {len(headers)} headers Authorization; {_HOW}")
     match = _TOKEN.fullmatch(headers[0].strip())

@@ -20,6 +20,7 @@ class Certificate:
         self._files = (certificate, key)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # A client that offers HTTP/2 as well has to be told which of the two is spoken here: h11 knows HTTP/1.1 only.
         self.context.set_alpn_protocols(["http/1.1"])
         self._seen = self._stamps()
         try:

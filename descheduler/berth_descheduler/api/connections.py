@@ -41,6 +41,7 @@ class TimeoutLoop(asyncio.SelectorEventLoop):
 
     async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:  # noqa: ANN401 - the base has overloads
         if options.get("ssl") is not None:
+            # uvicorn has no setting for it, and asyncio gives a handshake a minute.
             options["ssl_handshake_timeout"] = self._handshake_seconds
         return await super().create_server(*args, **options)
 

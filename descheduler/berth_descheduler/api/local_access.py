@@ -27,6 +27,7 @@ class LocalAuthority(Authority):
         self._token = settings.local_token.encode()
 
     def review_subject(self, token: str) -> Subject | None:
+        # A comparison that ends at the first difference would tell by its time how much of a guess is right.
         is_known = hmac.compare_digest(token.encode(), self._token)
         return review_own_user(self._client) if is_known else None
 

@@ -180,6 +180,7 @@ class PlanFeeds:
         if feed.ended or feed.plan is None:
             self._drop(name, feed)
         elif not feed.readers and not self.closing:
+            # A reader that reconnects meanwhile still finds the events that it missed.
             asyncio.get_running_loop().call_later(self._linger_seconds, self._drop_if_unread, name, feed)
 
     def _drop_if_unread(self, name: str, feed: PlanFeed) -> None:

@@ -17,7 +17,10 @@ from berth_descheduler.api.schemas import EventKind
 from berth_descheduler.api.settings import RestTimes
 
 MEDIA_TYPE: Final = "text/event-stream"
+# Without it each browser chooses for itself how long it waits before it asks again.
 _RECONNECT: Final = b"retry: 2000\n\n"
+# A comment, which readers skip. Proxies close a connection on which nothing comes for long, nginx after a minute
+# (`proxy_read_timeout`).
 _HEARTBEAT: Final = b": the plan goes on\n\n"
 _SERVICE_ENDS: Final = b": the service ends, ask again\n\n"
 

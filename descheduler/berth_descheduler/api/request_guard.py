@@ -54,6 +54,8 @@ class RequestGuard:
         except _GoneError:
             return
         except (ProblemError, TimeoutError) as error:
+            # The status is sent already; only an end of the connection can still tell the reader that the answer is not
+            # whole.
             if started:
                 raise
             problem = error if isinstance(error, ProblemError) else self._too_long()

@@ -101,6 +101,7 @@ class _UnauthenticatedRequests:
                 await peer_queue.places.acquire()
                 try:
                     await self._all.acquire()
+                # A cancellation as well, which is how the time-out ends the wait.
                 except BaseException:
                     peer_queue.places.release()
                     raise
@@ -202,6 +203,7 @@ class Ticket:
         except BaseException:
             streams.leave()
             raise
+        # Only now: a request that gets no stream is answered in its own place.
         self.end()
         self._counted, self._caller, self._has_place = streams, caller, True
 

@@ -62,6 +62,7 @@ class RestServer:
         self._client = client
         self._registry = registry
         self._clock = clock or SystemClock()
+        # Here and not in the thread: an address that is in use is the caller's error, with the option's name.
         self._socket = _listen(settings)
         self._port: int = self._socket.getsockname()[1]
         self._running: tuple[asyncio.AbstractEventLoop, Application, uvicorn.Server] | None = None
@@ -117,10 +118,12 @@ class RestServer:
         return uvicorn.Config(
             application.asgi,
             http=timeout_protocol(self._settings),
+            # For an upgrade uvicorn would change to another protocol class, which has none of the limits of this one.
             ws="none",
             loop="asyncio",
             lifespan="off",
             interface="asgi3",
+            # uvicorn would configure the loggers of the whole process.
             log_config=None,
             log_level="error",
             access_log=False,

@@ -93,6 +93,7 @@ def _convert(raw: Mapping[str, Any], raw_profile: Mapping[str, Any], registry: P
     profile_name = printable_line(str(raw_profile.get("name") or ""))
     if not any(_enabled(policy["spec"]["profiles"][0], point) for point in _MOVERS):
         return ConvertedProfile(profile_name, None, tuple(notes))
+    # The file's own runs evict at once; what its policy would do here has to be looked at first.
     policy["spec"]["mode"] = RunMode.PLAN.value
     read_policy(decode_policy(policy), RunDefaults(), registry)
     return ConvertedProfile(profile_name, policy, tuple(notes))

@@ -35,6 +35,8 @@ def decode_policy(raw: object) -> DeschedulerPolicy:
         raise InputError("metadata.name", None, "a name", said="missing")
     if not isinstance(raw.get("spec"), Mapping):
         raise InputError("spec", raw.get("spec"), "what the policy says, an object")
+    # msgspec passes over unknown fields, as it must in what API servers send. In a file one is a typing error, and its
+    # default would move more pods than was meant.
     for path, known_fields in unknown_fields(msgspec.inspect.type_info(DeschedulerPolicySpec), raw["spec"], "spec"):
         raise InputError(path, None, f"one of {', '.join(known_fields)}", said="no field of a policy")
     try:
