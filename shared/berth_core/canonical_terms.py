@@ -54,6 +54,7 @@ def canonical_spread(constraints: Iterable[TopologySpreadConstraint]) -> frozens
             constraint.max_skew,
             constraint.topology_key,
             canonical_selector(_as_written(constraint)),
+            # These three are the scheduler's defaults (pkg/scheduler/framework/plugins/podtopologyspread/common.go).
             constraint.min_domains or 1,
             constraint.node_affinity_policy or "Honor",
             constraint.node_taints_policy or "Ignore",

@@ -65,6 +65,7 @@ TASK_ANNOTATION: Final = f"{PREFIX}/task"
 INDEX_ANNOTATION: Final = f"{PREFIX}/index"
 """The index of a placeholder's replica within its task."""
 
+# An annotation: the value of a label has no slash and at most 63 characters.
 RESERVATION_NAME_ANNOTATION: Final = f"{PREFIX}/reservation-name"
 """The `namespace/name` of a placeholder's Reservation, which people read; programs go by the uid."""
 

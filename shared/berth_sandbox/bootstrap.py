@@ -49,6 +49,7 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML's own takes seconds for the CRDs."""
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _KUBELET_POLICY: Final = "sandbox-kubelets"
+# Nothing renews the token in a kubeconfig.
 _TOKEN_SECONDS: Final = 365 * 24 * 3600
 _RELEASE: Final = "berth"
 _POLICY_VALUES: Final[dict[str, str | bool | list[str]]] = {
@@ -82,6 +83,8 @@ def install_berth(client: KubeClient) -> None:
     All but the CRDs are as if helm had applied them, so that `helm install` takes them over.
     """
     namespace = _build(NAMESPACES, DEFAULT_NAMESPACE)
+    # The strictest Pod Security Standard, so that a placeholder which it would refuse in a cluster is refused here as
+    # well.
     namespace["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
     client.create(NAMESPACES, namespace)
     for manifest in read_custom_resource_definitions():
@@ -129,6 +132,7 @@ def _apply(client: KubeClient, resource: Resource, body: dict[str, Any]) -> None
         resource.path(name, namespace=namespace),
         (("fieldManager", "helm"), ("force", "true")),
         msgspec.json.encode({**body, "metadata": {**body["metadata"], **marks}}),
+        # Apply has no content type for JSON, which is YAML as well.
         "application/apply-patch+yaml",
     )
     client.send(request, Repeatable.ALWAYS)

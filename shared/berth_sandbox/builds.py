@@ -151,6 +151,7 @@ class GoStep:
             for line in _read_lines(process):
                 if line.startswith(_DOWNLOADING):
                     self._modules += 1
+                # The name of a package has no blank, so that any other line is a message.
                 elif line.startswith("go: ") or " " in line:
                     tail.append(line)
                 elif line:
@@ -171,6 +172,7 @@ class GoStep:
             raise SandboxUnavailableError(
                 _describe_failure(self._programs, command, output.splitlines()[-_TAIL_LINES:])
             )
+        # What go downloads it reports on standard error, which is the same stream here.
         return Path(json.loads(output[output.index("{") :])["Dir"])
 
     def _report(self, line: str) -> None:
@@ -195,6 +197,7 @@ def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        # go starts compilers of its own; one signal to the session's group ends them all.
         start_new_session=True,
     ) as process:
         try:

@@ -46,6 +46,7 @@ _CLIENT_QPS: Final = 500
 _CONCURRENT_SYNCS: Final = 20
 _NODE_LEASE_SECONDS: Final = 40
 _AUDIT_LOG_MEGABYTES: Final = 100
+# Half of the default, since each job of a test waits for the next session.
 _VOLCANO_PERIOD: Final = "500ms"
 _KWOK_ALONE: Final = ("--manage-all-nodes=true",)
 _KWOK_AMONG_OTHERS: Final = ("--manage-all-nodes=false", f"--manage-nodes-with-label-selector={PRETENDED_NODE_LABEL}")
@@ -161,6 +162,8 @@ def _controller_manager_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
+        # No client authenticates at its port, so that it need not wait for the ConfigMap
+        # extension-apiserver-authentication.
         "--authentication-skip-lookup=true",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={place.ports.controller_manager}",

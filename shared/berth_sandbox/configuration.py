@@ -95,7 +95,10 @@ def build_scheduler_config(scheduler_name: str, kubeconfig: Path, scoring: Scori
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
+        # By default 50 calls a second (pkg/scheduler/apis/config/v1/defaults.go): the filling of a cluster would
+        # measure that.
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": _SCHEDULER_QPS, "burst": 2 * _SCHEDULER_QPS},
+        # There is one scheduler of each name, which an election would only keep waiting.
         "leaderElection": {"leaderElect": False},
         "profiles": [
             {
@@ -125,6 +128,7 @@ def build_audit_policy() -> dict[str, Any]:
     return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
+        # Each call would be in the log twice, the first time without its result.
         "omitStages": ["RequestReceived"],
         "rules": [{"level": "Metadata", "users": users}, {"level": "None"}],
     }
@@ -148,5 +152,6 @@ def write_kubeconfig(path: Path, body: Mapping[str, Any]) -> None:
 
 def _write_yaml(path: Path, body: Mapping[str, Any]) -> None:
     """Write a document that only its owner can read, with its keys in order."""
+    # With its mode before anything is in it: kubeconfigs have tokens, which others must not read even for a moment.
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(dict(body), sort_keys=False), encoding="utf-8")

@@ -72,6 +72,7 @@ class FaultProxy:
             ca_certs=cluster.get("certificate-authority"),
             cert_file=user.get("client-certificate"),
             key_file=user.get("client-key"),
+            # A second try of urllib3 would hide from the client what a fault or the API server did to its call.
             retries=False,
             maxsize=64,
             timeout=urllib3.Timeout(connect=5),
@@ -198,6 +199,7 @@ def _server_context(pair: KeyPair) -> ssl.SSLContext:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    # By default five connections wait to be accepted; a client that reconnects all its watches at once has more.
     request_queue_size = 128
     proxy: FaultProxy
 
@@ -291,6 +293,7 @@ class _RelayHandler(BaseHTTPRequestHandler):
             if call.is_watch:
                 self._stream(answer, cut_after_seconds, lag_seconds)
             else:
+                # As it came: the client asked for the compression, and the header that names it is passed on.
                 self._send_whole(answer.read(decode_content=False))
         finally:
             self.server.proxy.forget(answer)

@@ -33,6 +33,7 @@ def claim_folder(name: str | None) -> Iterator[SandboxFolder]:
                 f"the sandbox {name!r} is already up; use it, or stop it with `berth sandbox down --name {name}`"
             )
         SandboxCgroups(folder.root).remove()
+        # Not removed as a whole: the lock is on this very folder, and a new one of its name would have none.
         _empty(folder.root)
         folder.make()
         yield folder

@@ -152,4 +152,6 @@ def exclusive_lock(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        # This releases the lock. The file stays: of two processes one could lock the old and one a new file of its
+        # name.
         os.close(descriptor)

@@ -208,8 +208,10 @@ def build_compile_command(go: Path, module: GoModule, programs: Sequence[GoProgr
         str(go),
         "build",
         "-v",
+        # Stated, since GOFLAGS of the user may say `-mod=mod`, by which go would change the pinned versions.
         "-mod=readonly",
         "-trimpath",
+        # The cache may lie in a checkout of the user, which says nothing about these programs.
         "-buildvcs=false",
         f"-ldflags={module.linker_flags()}",
         "-o",

@@ -22,6 +22,7 @@ INSTEAD_OF_BUILDING: Final = (
 
 _VERSION: Final = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
 _ANSWER_WITHIN_SECONDS: Final = 30
+# GOROOT may belong to another Go than the one that is called, and GOOS and GOARCH to another machine.
 _NOT_PASSED_ON: Final = ("GOROOT", "GOOS", "GOARCH", "GOWORK", "GO111MODULE", "GOEXPERIMENT")
 
 
@@ -47,6 +48,8 @@ def find_go(needed: Version, environ: Mapping[str, str] = os.environ) -> GoToolc
 def go_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment for Go: the user's proxy and caches, but this platform and toolchain."""
     passed_on = {name: value for name, value in environ.items() if name not in _NOT_PASSED_ON}
+    # Without cgo no C compiler is needed. `local` keeps go from downloading the toolchain that a go.mod names, and
+    # `off` from reading a go.work above the folder, which could replace modules.
     return {**passed_on, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 

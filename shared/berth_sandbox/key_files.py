@@ -50,5 +50,6 @@ def _write(folder: SandboxFolder, name: str, pair: KeyPair) -> None:
 def _write_key(folder: SandboxFolder, name: str, key: ec.EllipticCurvePrivateKey) -> None:
     """Write a private key that only its owner can read."""
     path = folder.key(name)
+    # Made with its mode while it is empty: the key must not be readable for others even for a moment.
     path.touch(mode=0o600)
     path.write_bytes(key_to_pem(key))

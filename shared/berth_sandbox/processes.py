@@ -37,6 +37,7 @@ def spawn(component: str, command: tuple[str, ...], folder: SandboxFolder, *, se
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
         setsid=True,
+        # Python ignores SIGPIPE, and a signal that is ignored stays so across exec.
         setsigdef=[signal.SIGPIPE],
     )
     folder.pid_file(component).write_text(str(pid), encoding="ascii")
@@ -52,6 +53,7 @@ def wait_until_named(component: str, folder: SandboxFolder) -> None:
 
 def component_environment(search_path: str = "") -> dict[str, str]:
     """Return the environment without proxies and variables of Go, Kubernetes and Berth."""
+    # Else the same test would run with other settings, or through a proxy, on the machine of its next reader.
     unwanted = (
         "BERTH_",
         "KUBE",
@@ -107,6 +109,8 @@ def find_children(pid: int) -> tuple[int, ...]:
 
 def _read_parent(process: Path) -> int | None:
     try:
+        # The name of the program stands in brackets before the other fields, and may have blanks and brackets itself
+        # (proc(5)).
         return int((process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
     except OSError:
         return None

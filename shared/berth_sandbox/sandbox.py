@@ -89,6 +89,7 @@ class Sandbox:
                     sandbox.add_nodes(settings.nodes)
                 if settings.services:
                     sandbox.start_services(progress)
+            # Ctrl-C as well: a start that is broken off leaves no process behind.
             except BaseException:
                 _clean_up(folder, watchdog)
                 raise
@@ -242,6 +243,7 @@ class Sandbox:
         with self.connect() as client, ThreadPoolExecutor(_NODES_AT_ONCE) as pool:
             node_names_present = [node.metadata.name for node in client.list(NODES, type=Node).items]
             names = node_names(prefix, sum(name.startswith(prefix) for name in node_names_present), count)
+            # `map` raises the error of a call only when its result is taken.
             list(pool.map(lambda name: create_node(client, name, shape), names))
             wait_for(
                 lambda: set(names) <= usable_nodes(client),
@@ -276,6 +278,7 @@ class Sandbox:
         live = self.live_components()
         nodes, ready = 0, 0
         if Component.API_SERVER in live:
+            # That the API server does not answer now is part of the report, and is not waited for.
             with connect_as_admin(self._folder, ClientSettings(retries=NO_RETRIES)) as client:
                 nodes, ready = count_nodes(client)
         expected = frozenset(expected_components(self.settings))

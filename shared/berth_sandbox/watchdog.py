@@ -21,10 +21,12 @@ class Watchdog:
 
     def __init__(self, folder: SandboxFolder) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - our own module
+            # Without the current folder on the path: a module of the same name there would be run in place of ours.
             [sys.executable, "-P", "-m", __name__, str(folder.root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # Ctrl-C goes to every process of the terminal's group, and this one has to outlive the starter.
             start_new_session=True,
         )
 

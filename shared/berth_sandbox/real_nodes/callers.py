@@ -112,6 +112,7 @@ class ServiceCaller:
             if not endpoints:
                 self._count(f"{self._service} has no ready endpoint")
             for endpoint in endpoints:
+                # It may have gone while the ones before it were asked; a balancer would not choose it any more.
                 if endpoint in self._endpoints and not self._stop.is_set():
                     self._count(self._ask(endpoint))
 

@@ -92,6 +92,7 @@ class SandboxCgroups:
     def wrap(self, command: Sequence[str]) -> tuple[str, ...]:
         """Return a command that enters the daemons' cgroup before it becomes the given one."""
         files = [str(hierarchy / self.name / _DAEMONS / _PROCESSES) for hierarchy in self._hierarchies()]
+        # 0 is whichever process writes it, here the shell, whose id does not change by its exec.
         script = f'n={len(files)}; while [ $n -gt 0 ]; do echo 0 > "$1" || exit 1; shift; n=$((n-1)); done; exec "$@"'
         return ("/bin/sh", "-c", script, str(self.sandbox), *files, *command)
 
@@ -161,6 +162,7 @@ def _read_lines(file: Path) -> list[str]:
 
 def _remove_tree(cgroup: Path) -> None:
     """Remove a cgroup and those below it, as far as they are empty."""
+    # The deepest first: a cgroup with children cannot be removed.
     cgroups_below = sorted((path for path in cgroup.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts))
     for path in (*cgroups_below, cgroup):
         with suppress(OSError):  # a process that is just ending, or another one that removes it, too

@@ -31,6 +31,7 @@ _PROGRAM: Final = "app"
 _SOURCE: Final = "main.go"
 _LINKER_FLAGS: Final = "-s -w"
 _HASH_LENGTH: Final = 10
+# The user of the pause image of Kubernetes: pods with `runAsNonRoot` are refused an image whose user is root.
 _USER: Final = "65535:65535"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -58,6 +59,7 @@ def build_images(progress: Callable[[str], None], environ: Mapping[str, str] = o
             partial = images.archive.with_suffix(".partial")
             architecture = _ARCHITECTURES.get(machine, machine)
             partial.write_bytes(build_archive(images.program.read_bytes(), IMAGES, architecture))
+            # Others look for the archive without the lock, so it must never be there half written.
             partial.replace(images.archive)
     return images
 
@@ -99,6 +101,7 @@ def _pack(files: Mapping[str, bytes], *, mode: int) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for name, content in files.items():
+            # Without times and owners, so that the same program always makes the same image.
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), mode
             archive.addfile(entry, io.BytesIO(content))

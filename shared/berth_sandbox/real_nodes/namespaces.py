@@ -18,6 +18,7 @@ API_ADDRESS: Final = "127.0.0.1"
 HIDDEN_FOLDERS: Final = ("/run", "/var/lib", "/var/log")
 """Folders of the machine in place of which a node has empty ones: kubelets and containerd have fixed paths there."""
 
+# Addresses for documentation (RFC 5737); the pods have those for benchmarks (RFC 2544). No network in use has either.
 _NODE_NETWORK: Final = "192.0.2"
 _FIRST_ADDRESS: Final = 10
 _CLONE_NEWNET: Final = 0x40000000
@@ -44,6 +45,7 @@ def pod_network(number: int) -> str:
 
 def build_network_holder(ready: Path, program: Path, nodes: int) -> tuple[str, ...]:
     """Return the command of the process that holds the network; it makes the file `ready` when that is set up."""
+    # On the loopback interface: all nodes share one network, and no packet between them leaves it.
     addresses = [f"ip address add {node_address(number)}/32 dev lo" for number in range(1, nodes + 1)]
     steps = ["ip link set lo up", *addresses, "echo 1 > /proc/sys/net/ipv4/ip_forward"]
     return ("unshare", "--net", *_hold(steps, ready, program))
@@ -56,6 +58,7 @@ def build_node_holder(ready: Path, program: Path, network: int) -> tuple[str, ..
     for name, value in _KERNEL_SETTINGS.items():
         copy = f"/run/settings/{name.replace('/', '-')}"
         steps += [f"echo {value} > {copy}", f"mount --bind {copy} /proc/sys/{name}"]
+    # unshare forks for a process namespace; without `--kill-child` a node would outlive the process that is recorded.
     unshare = ("unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child")
     return (*_enter_network(network), *unshare, *_hold(steps, ready, program))
 
@@ -90,6 +93,7 @@ def open_socket(holder: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> so
     Raises OSError when the network is gone.
     """
     libc = ctypes.CDLL(None, use_errno=True)
+    # A thread's, as setns changes one thread only; /proc/self is the main thread.
     own_namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         network = os.open(f"/proc/{holder}/ns/net", os.O_RDONLY)

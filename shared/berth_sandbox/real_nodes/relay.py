@@ -99,6 +99,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     while chunk := await reader.read(_CHUNK_BYTES):
         writer.write(chunk)
         await writer.drain()
+    # One direction may end before the other: of `kubectl exec` the input does, and the output still comes.
     if writer.can_write_eof():
         writer.write_eof()
 

@@ -37,6 +37,7 @@ _NEEDS_RUNTIME_CONFIG: Final = (1, 37)
 """From this Kubernetes on a kubelet refuses a container runtime that lacks the call RuntimeConfig."""
 _FIRST_WITH_RUNTIME_CONFIG: Final = (2, 0)
 _ANSWER_WITHIN_SECONDS: Final = 30
+# Of the 108 bytes of `sun_path` the last is zero (unix(7)).
 _LONGEST_SOCKET_PATH: Final = 107
 _TRIAL: Final = """set -e
 mount -t proc proc /proc
