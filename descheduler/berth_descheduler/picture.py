@@ -61,6 +61,7 @@ class Picture:
                 self._watchers -= 1
                 over, self._watched = (None, self._watched) if self._watchers else (self._watched, None)
             if over is not None:
+                # Outside of the lock, for which others wait: ending the watches takes a while.
                 pods = over.kept(PODS, Pod)
                 over.close()
                 if pods is not None:

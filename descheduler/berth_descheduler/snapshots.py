@@ -433,9 +433,12 @@ def dump_cluster(source: ListSource, beside: Iterable[ObjectKind] = (), own_name
         try:
             items += _raw_items(source, kind)
         except ForbiddenError:
+            # Plans on a live cluster do without them as well.
             if kind == LEADER_WORKER_SETS:
                 continue
             left_out = {**_OF_QUEUES, **_OF_SURGES, **_OF_OWNERS}.get(kind)
+            # Not queues alone go by namespaces: selectors of policies and of pod affinities choose them by their
+            # labels.
             if left_out is None or kind == NAMESPACES:
                 raise
             kinds.remove(left_out)
@@ -455,6 +458,7 @@ def write_snapshot_file(name: str, raw: bytes) -> None:
         own_output().buffer.write(raw)
         own_output().buffer.flush()
         return
+    # Without the time in its head, so that equal snapshots make equal files.
     packed = gzip.compress(raw, mtime=0) if name.endswith(_GZIP_SUFFIX) else raw
     try:
         Path(name).write_bytes(packed)

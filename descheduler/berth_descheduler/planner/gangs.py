@@ -108,6 +108,8 @@ class Gangs:
                 continue
             for task, minimum in _minima(needs, pod):
                 key = f"{gang.namespace}/{gang} {task}".rstrip()
+                # At least one: a pod that its gang cannot spare is refused before, and by a limit of 0 no wave would
+                # take a move.
                 spare_by_task[key] = max(1, self._running[gang, task] - minimum)
         return spare_by_task
 

@@ -161,6 +161,7 @@ def _settle(
 ) -> tuple[str, ...]:
     moves = [move for move in plan.spec.moves if move.source in achieved.freeing_nodes]
     sources_left = read_sources(client, moves, now=clock.now(), end_seconds=end_seconds)
+    # A write that says nothing new would wake every watch of plans at each look.
     if sources_left.freeing == achieved.freeing_nodes and len(sources_left.ending) == achieved.ending_pods:
         return ()
     marks_to_carry = _marks_to_carry(plan, wanted)

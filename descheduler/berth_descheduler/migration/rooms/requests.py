@@ -138,6 +138,7 @@ def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Ro
                 text = f"pod {room.namespace}/{slot.pod} is on {node} by now"
                 return RoomAnswer(refusal=RoomReason.POD_PLACED, detail=text)
         client.create(RESERVATIONS, build_job_reservation(room, job, raw_pods, request.policy))
+        # On a pod, since jobs of every kind have some, and `kubectl describe pod` is where people look why one waits.
         first_pod = ObjectReference(
             api_version="v1",
             kind="Pod",

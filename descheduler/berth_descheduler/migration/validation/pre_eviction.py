@@ -79,6 +79,7 @@ class PreEvictionCheck:
             return self._gang_lock
         try:
             pod = convert(raw_pod, Pod)
+        # A pod that cannot be read may be one of a gang.
         except msgspec.ValidationError:
             return self._gang_lock
         if gangs_of(pod):

@@ -90,6 +90,8 @@ class _Review:
             self._check_source(source)
         while self._walk():
             pass
+        # After the walk, so that moves that cannot be made use up no limit. What a limit drops may have made room for
+        # others, so these are walked through once more.
         self._keep_limits()
         while self._walk():
             pass
