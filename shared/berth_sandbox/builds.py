@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from berth_sandbox.errors import SandboxUnavailableError
-from berth_sandbox.folders import cache_folder, exclusive_lock
+from berth_sandbox.folders import cache_folder
 from berth_sandbox.go_modules import (
     GoModule,
     GoProgram,
@@ -25,6 +25,7 @@ from berth_sandbox.go_modules import (
     build_list_command,
 )
 from berth_sandbox.go_toolchain import INSTEAD_OF_BUILDING, find_go, go_environment
+from berth_sandbox.locks import exclusive_lock
 
 _REPORT_EVERY_SECONDS: Final = 5.0
 _REPORT_EVERY_SECONDS_IN_A_PIPE: Final = 60.0

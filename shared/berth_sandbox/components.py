@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from berth_sandbox import certificates
-from berth_sandbox.bootstrap import PRETENDED_NODE_LABEL
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import LOOPBACK, Ports
+from berth_sandbox.pretended_nodes import PRETENDED_NODE_LABEL
 
 
 class Component(StrEnum):

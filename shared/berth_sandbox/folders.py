@@ -1,12 +1,10 @@
 """Folders of built binaries, named sandboxes, and the files of one sandbox."""
 
-import fcntl
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -133,25 +131,3 @@ def remove_folder(root: Path) -> None:
         if not root.exists():
             return
         time.sleep(_REMOVE_PAUSE_SECONDS)
-
-
-# --- locks -----------------------------------------------------------------------------------------------------------
-# Locks between processes: the holder of a file's lock works, the others wait.
-
-
-@contextmanager
-def exclusive_lock(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold a file's lock, creating the file; `on_wait` is called once if another process holds it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        # This releases the lock. The file stays: of two processes one could lock the old and one a new file of its
-        # name.
-        os.close(descriptor)

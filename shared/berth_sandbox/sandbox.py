@@ -15,7 +15,6 @@ from berth_core import DEFAULT_NAMESPACE, Node
 from berth_kube import NAMESPACES, NO_RETRIES, NODES, AlreadyExistsError, ClientSettings, KubeClient
 from berth_sandbox import bootstrap, processes
 from berth_sandbox.binaries import find_binaries
-from berth_sandbox.bootstrap import NodeShape, create_node, node_names, remove_leases
 from berth_sandbox.components import SERVICES, Binaries, Component
 from berth_sandbox.configuration import build_token_kubeconfig, context_name, write_kubeconfig
 from berth_sandbox.errors import SandboxError
@@ -23,6 +22,7 @@ from berth_sandbox.folder_claims import claim_folder
 from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder
 from berth_sandbox.health import SandboxHealth, count_nodes, usable_nodes
 from berth_sandbox.ports import Ports, free_port
+from berth_sandbox.pretended_nodes import NodeShape, create_node, node_names, remove_leases
 from berth_sandbox.readiness import wait_for, wait_until_ready
 from berth_sandbox.real_nodes.images import NodeImages, build_images
 from berth_sandbox.real_nodes.nodes import NodeProgram, RealNodes, process_name

@@ -43,7 +43,7 @@ from berth_kube import (
     WatchItem,
 )
 from berth_sandbox.binaries import find_kubectl
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template

@@ -44,7 +44,7 @@ from berth_core.objects import Pod
 from berth_core.revocable_zones import says_preemptable
 from berth_kube import Informer, KubeClient, Store, WatchItem
 from berth_kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PDBS, PODS, REVOCABLE_ZONES
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace

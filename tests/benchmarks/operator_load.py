@@ -28,7 +28,7 @@ from berth_kube.transport import Request
 from berth_kube.watch_items import Changed, Listed
 from berth_operator.reservation.manifests import build_placeholder
 from berth_operator.settings import PlaceholderSettings
-from berth_sandbox.bootstrap import NodeShape, build_node
+from berth_sandbox.pretended_nodes import NodeShape, build_node
 from berth_sandbox.sandbox import Sandbox
 
 NAMESPACE = "load"

@@ -23,7 +23,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from berth_kube.resources import DESCHEDULER_POLICIES
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import make_namespace
 from control_planes import control_plane, say_nothing

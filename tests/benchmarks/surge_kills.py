@@ -32,10 +32,10 @@ from surge_moves import KNOWN, NO_PART_OF_IT, PLANNER, Released, generations, is
 
 from berth_core import Pod
 from berth_kube import DEPLOYMENTS, NODES, PDBS, PODS, SERVICES, KubeClient
-from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.fault_proxy import FaultProxy
 from berth_sandbox.faults import Call, FaultKind, HoldPlan, NoFaults
 from berth_sandbox.invariants import Invariant
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, pod_template, require_rest

@@ -43,9 +43,9 @@ from berth_kube import (
     Removed,
     WatchItem,
 )
-from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.fault_proxy import FaultProxy
 from berth_sandbox.faults import Call, FaultKind, HoldPlan, NoFaults
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, pod_template

@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from berth_core.reservations import ConditionType
 from berth_kube.client import KubeClient
 from berth_kube.resources import MUTATING_WEBHOOKS, RESERVATIONS
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_reservation, label_owner, make_namespace, reservations
 from control_planes import control_plane

@@ -42,7 +42,7 @@ from berth_core import (
     SlotState,
 )
 from berth_kube import PODS, RESERVATION_WINDOWS, RESERVATIONS, Changed, Informer, KubeClient, Removed, WatchItem
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import make_namespace

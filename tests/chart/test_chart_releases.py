@@ -26,7 +26,7 @@ from berth_kube.resources import (
 )
 from berth_kube.surge import Note, build_release
 from berth_kube.surge_eligibility import look_around
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import OWN_LABEL, Helm, existing, is_hook, shown
 from chart.conftest import OWN_CRDS, remove_own_kinds

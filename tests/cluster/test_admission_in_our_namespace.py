@@ -11,7 +11,7 @@ from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_kube.client import KubeClient
 from berth_kube.resources import LIMIT_RANGES, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS, Resource
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import (
     build_reservation,

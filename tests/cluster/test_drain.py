@@ -9,9 +9,10 @@ import requests
 
 from berth_core.migration_plans import MoveState
 from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, PDBS, PODS
-from berth_sandbox.bootstrap import DESCHEDULER, NodeShape, request_token
+from berth_sandbox.bootstrap import DESCHEDULER, request_token
 from berth_sandbox.invariants import Invariant
 from berth_sandbox.ports import free_port
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from cluster.test_surge_moves import deploy_singles, moves, released, serve

@@ -9,7 +9,7 @@ import pytest
 from berth_core.migration_plans import MoveState
 from berth_core.objects import Pod
 from berth_kube.resources import DEPLOYMENTS, JOBS, PODS, PVCS, PVS, REPLICA_SETS, STATEFUL_SETS, Resource
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import is_gone, make_namespace, pod_template
 from descheduling_stage import AT_ONCE, Scene, scene_name, set_pace, set_up

@@ -18,8 +18,8 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import EvictionBlockedError, EvictionInterceptedError, NotFoundError
 from berth_kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PDBS, PODS, SERVICES, VALIDATING_WEBHOOKS
 from berth_sandbox.binaries import find_kubectl
-from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.ports import LOOPBACK
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster.test_two_replicas import trusting
 from cluster_objects import build_deployment, let_the_scheduler_hear, make_namespace, pod_template, told_reasons

@@ -8,7 +8,7 @@ import pytest
 
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import DESCHEDULER_POLICIES
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import make_namespace
 from policy_scenes import DeschedulerReplica

@@ -6,7 +6,7 @@ from berth_descheduler.planner.owners import Owners
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import connect
 from berth_kube.resources import NODES, PODS, STATEFUL_SETS
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import make_namespace, pod_template
 from waiting import eventually

@@ -14,7 +14,7 @@ from berth_core.names import DESCHEDULER_LEASE
 from berth_core.objects import Pod
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import LEASES, PODS, STATEFUL_SETS
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import make_namespace, pod_template
 from descheduling_stage import Scene, scene_name, set_up

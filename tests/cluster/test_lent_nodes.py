@@ -31,7 +31,7 @@ from berth_kube.resources import (
 )
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_deployment, let_the_scheduler_hear
 from policy_scenes import DeschedulerReplica

@@ -11,7 +11,7 @@ import pytest
 from berth_core.migration_plans import MoveReason, MoveState
 from berth_core.objects import Pod
 from berth_kube.resources import NODES
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import make_namespace
 from descheduling_stage import Scene, scene_name, set_up

@@ -37,7 +37,7 @@ from berth_kube.resources import (
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.cluster_rules import ClusterRules
 from berth_operator.reservation.store.informers import Informers
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from planner.clusters import consolidating
 from reservation_stage import delete_if_there

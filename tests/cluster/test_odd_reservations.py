@@ -37,7 +37,7 @@ from berth_kube.errors import Call, InvalidObjectError, KubeError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS, Resource
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from builders import DEEP, nested_json
 from cluster_objects import build_reservation, label_owner, make_namespace, pod_template

@@ -7,7 +7,7 @@ import pytest
 from berth_core.migration_plans import MoveReason, MoveState
 from berth_kube.errors import KubeError
 from berth_kube.resources import LIMIT_RANGES, PODS, SERVICE_ACCOUNTS
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from cluster.test_what_cannot_surge import close
 from descheduling_stage import MOVERS, Scene
 

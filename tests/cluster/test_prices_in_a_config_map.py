@@ -13,7 +13,7 @@ from berth_core.names import DEFAULT_NAMESPACE, NODE_PRICES_CONFIG_MAP
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import ForbiddenError, NotFoundError
 from berth_kube.resources import CONFIG_MAPS, NODES
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from service_processes import script
 

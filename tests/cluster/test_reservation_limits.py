@@ -25,7 +25,7 @@ from berth_kube.resources import (
     RESERVATIONS,
     RESOURCE_QUOTAS,
 )
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import (
     build_reservation,

@@ -28,8 +28,8 @@ from berth_core.reservation_expiry import expires_at
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NAMESPACES, NODES, PODS, QUEUES, RESERVATIONS
-from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, pods, require_rest
 from descheduling_stage import LEASE_SECONDS

@@ -9,7 +9,7 @@ import pytest
 from berth_core import POLICY_LABEL
 from berth_core.reservations import SlotState
 from berth_kube.resources import DESCHEDULER_POLICIES
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from policy_scenes import read_policy
 from service_processes import OperatorProcess

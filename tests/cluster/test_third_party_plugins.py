@@ -12,7 +12,7 @@ from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient, connect
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NAMESPACES, PODS
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_deployment, make_namespace, require_rest
 from control_planes import control_plane

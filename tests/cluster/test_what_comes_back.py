@@ -19,7 +19,7 @@ from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import connect
 from berth_kube.client import KubeClient
 from berth_kube.resources import JOBS, NAMESPACES, NODES, PODS, STATEFUL_SETS, Resource
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import is_gone, make_namespace, pod_template, pods
 from planner_settings import plugin_set

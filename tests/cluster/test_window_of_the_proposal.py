@@ -10,7 +10,7 @@ import pytest
 
 from berth_core import RESERVATION_LABEL, ReservationWindow, SystemClock
 from berth_kube.resources import NODES, PODS, RESERVATION_WINDOWS
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import pod_template
 from reservation_stage import WHOLE_NODE, Stage, delete_all, delete_if_there

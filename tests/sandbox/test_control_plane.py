@@ -25,9 +25,9 @@ from berth_kube.resources import (
     RESERVATIONS,
     SECRETS,
 )
-from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.errors import SandboxError
 from berth_sandbox.invariants import check
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.workload import fill_cluster

@@ -13,7 +13,7 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import CSI_NODES, JOBS, NAMESPACES, NODES, PODS
 from berth_kube.watch_items import Changed, Removed
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import is_gone, make_namespace, pod_template
 from waiting import eventually

@@ -18,8 +18,8 @@ from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NAMESPACES, NODES, PODS, RESERVATIONS
-from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import SandboxSettings

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from berth_kube.resources import Resource
-from berth_sandbox.bootstrap import NodeShape, build_node
+from berth_sandbox.pretended_nodes import NodeShape, build_node
 from generated_pods import (
     DISK,
     DISKS,

@@ -25,8 +25,8 @@ from berth_core.reservations import ConditionType, ReservationPhase, SlotState
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 from berth_kube.resources import CRDS, NODES, PODS, RESERVATIONS
-from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant, Violation, find_troubles, monitor_invariants, read_state
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import (
     PATIENCE,

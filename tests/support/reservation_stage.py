@@ -16,8 +16,8 @@ from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, JOBS, NODES, PODS, RESERVATIONS, Resource
-from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import ClusterState, Invariant, Violation, find_violations, monitor_invariants, read_state
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import PATIENCE, build_reservation, label_owner, make_namespace, pod_template, read_reservation
 from service_processes import OperatorProcess, running_operator

@@ -20,7 +20,7 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube import Changed, Informer, Listed, Store, WatchItem
 from berth_kube.client import KubeClient
 from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import make_namespace, pod_template
 from policy_scenes import DeschedulerReplica

@@ -15,10 +15,10 @@ from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS, RESERVATIONS, Resource
-from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.components import Component
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import free_port
+from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import (

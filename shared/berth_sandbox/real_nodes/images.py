@@ -18,9 +18,10 @@ from typing import Final
 
 from berth_core import PLACEHOLDER_IMAGE
 from berth_sandbox.errors import SandboxUnavailableError
-from berth_sandbox.folders import cache_folder, exclusive_lock
+from berth_sandbox.folders import cache_folder
 from berth_sandbox.go_modules import KUBERNETES
 from berth_sandbox.go_toolchain import find_go, go_environment
+from berth_sandbox.locks import exclusive_lock
 
 PAUSE_IMAGE: Final = "berth.invalid/pause:1"
 APP_IMAGE: Final = "berth.invalid/app:1"
