@@ -2,6 +2,7 @@
 
 from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.configuration import KEEP_ALIVE, ConfigurationSource, context_names, find_source
+from berth_kube.decoding import T, decode_event, decode_item, decode_page, version_number
 from berth_kube.errors import (
     AlreadyExistsError,
     Call,
@@ -23,7 +24,7 @@ from berth_kube.events import EventType, record_event
 from berth_kube.grants import await_rights, is_missing_right
 from berth_kube.informer import HasMetadata, Informer, Store, stop_informers
 from berth_kube.leases import Heartbeats, Lease, LeaseHolder, LeaseSpec
-from berth_kube.listing import Listing, T, decode_event, decode_item, decode_page, version_number
+from berth_kube.listing import Listing
 from berth_kube.proxies import is_loopback
 from berth_kube.read_cache import ReadCache
 from berth_kube.resources import (

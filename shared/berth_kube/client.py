@@ -12,23 +12,10 @@ from urllib3.response import BaseHTTPResponse
 
 from berth_core import Clock, SystemClock
 from berth_kube.configuration import find_source
+from berth_kube.decoding import AS_DICT, Page, T, build_decoders, decode, decode_page, resource_version_of
 from berth_kube.errors import EVICT, PATCH, Call, ForbiddenError, KubeError, NotFoundError, UnreachableError
 from berth_kube.grants import right_of
-from berth_kube.listing import (
-    AS_DICT,
-    PAGE_SIZE,
-    Listing,
-    LooseListing,
-    Page,
-    T,
-    build_decoders,
-    decode,
-    decode_page,
-    read_all,
-    read_in_pages,
-    read_loosely,
-    resource_version_of,
-)
+from berth_kube.listing import PAGE_SIZE, Listing, LooseListing, read_all, read_in_pages, read_loosely
 from berth_kube.resources import PODS, Resource
 from berth_kube.retries import CHANCE, Repeatable, RetryPolicy
 from berth_kube.sightings import Sightings

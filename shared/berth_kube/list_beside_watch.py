@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Final, Generic
 
-from berth_kube.listing import LooseListing, ObjectKey, ObjectVersion, T, version_number
+from berth_kube.decoding import ObjectKey, ObjectVersion, T, version_number
+from berth_kube.listing import LooseListing
 from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 
 _NEVER: Final = -1

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from berth_kube.decoding import AS_DICT, T, decode
 from berth_kube.errors import Call, ForbiddenError, NotFoundError
-from berth_kube.listing import AS_DICT, Listing, T, decode
+from berth_kube.listing import Listing
 from berth_kube.resources import Resource
 from berth_kube.watched_lists import ListSource
 

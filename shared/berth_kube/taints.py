@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 from berth_core import NodeSpec, ObjectMeta, Taint
 from berth_kube.client import KubeClient
+from berth_kube.decoding import AS_DICT, T
 from berth_kube.errors import ConflictError, InvalidObjectError
-from berth_kube.listing import AS_DICT, T
 from berth_kube.resources import NODES
 
 _TRIES: Final = 8

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Generic, TypeAlias
 
-from berth_kube.listing import T
+from berth_kube.decoding import T
 
 
 @dataclass(frozen=True, slots=True)

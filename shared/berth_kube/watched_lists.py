@@ -15,10 +15,11 @@ from typing import Any, Final, Generic, Protocol
 
 from berth_core import BerthError, ObjectMeta
 from berth_kube.client import KubeClient
+from berth_kube.decoding import AS_DICT, ObjectKey, ObjectVersion, T, version_number
 from berth_kube.errors import GoneError
 from berth_kube.informer import Informer, stop_informers
 from berth_kube.list_beside_watch import ListBesideWatch
-from berth_kube.listing import AS_DICT, Listing, LooseListing, ObjectKey, ObjectVersion, T, version_number
+from berth_kube.listing import Listing, LooseListing
 from berth_kube.resources import NODES, PODS, RESERVATIONS, Resource
 from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_kube.watching import PROMPT_WATCH, WatchSettings

@@ -19,11 +19,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
 from berth_core import PermanentError
-from berth_kube.errors import Call, GoneError, KubeError, UnreachableError, error_from_status
-from berth_kube.list_beside_watch import ListBesideWatch
-from berth_kube.listing import (
-    Listing,
-    LooseListing,
+from berth_kube.decoding import (
     T,
     decode_error_status,
     decode_event,
@@ -32,6 +28,9 @@ from berth_kube.listing import (
     resource_version_of,
     version_number,
 )
+from berth_kube.errors import Call, GoneError, KubeError, UnreachableError, error_from_status
+from berth_kube.list_beside_watch import ListBesideWatch
+from berth_kube.listing import Listing, LooseListing
 from berth_kube.retries import Backoff
 from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 

@@ -4,9 +4,9 @@ import threading
 
 import msgspec
 
-from berth_kube import listing
+from berth_kube import decoding
+from berth_kube.decoding import build_decoders, decode
 from berth_kube.errors import Call
-from berth_kube.listing import build_decoders, decode
 
 ASKED: list[str] = []
 GOING_ON = threading.Event()
@@ -34,7 +34,7 @@ def test_no_thread_decodes_a_type_that_another_is_building() -> None:
     around = msgspec.defstruct("Around", [("outer", outer | None, None)])
     call = Call("get", "anything")
     first = threading.Thread(target=lambda: decode(call, b"{}", outer))
-    second = threading.Thread(target=lambda: listing._decoder(around))  # decoding would end this process
+    second = threading.Thread(target=lambda: decoding._decoder(around))  # decoding would end this process
     first.start()
     while "slow" not in ASKED:
         first.join(0.01)

@@ -10,8 +10,9 @@ import pytest
 
 from berth_core.objects import Pod
 from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed, WatchedLists, WatchItem, watched_lists
+from berth_kube.decoding import ObjectKey, ObjectVersion
 from berth_kube.list_beside_watch import ListBesideWatch
-from berth_kube.listing import Listing, LooseListing, ObjectKey, ObjectVersion
+from berth_kube.listing import Listing, LooseListing
 from berth_kube.resources import PODS
 from scripted_server import Answer, Reset, ScriptedServer, Stream, answer, event, page, refusal
 from waiting import eventually
