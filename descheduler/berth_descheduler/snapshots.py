@@ -44,7 +44,7 @@ from berth_core import (
     format_timestamp,
 )
 from berth_core.labels import LEADER_WORKER_SET_LABEL
-from berth_core.snapshot import ObjectKind, RawObject, items_beside
+from berth_core.object_lists import ObjectKind, RawObject, items_beside
 from berth_kube import (
     CONTROLLER_REVISIONS,
     CSI_NODES,

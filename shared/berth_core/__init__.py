@@ -176,6 +176,7 @@ from berth_core.names import (
     scheduled_plan_name,
     standing_fence_name,
 )
+from berth_core.object_lists import SurgeObjects, describe_unreadable, kind_of, name_of
 from berth_core.objects import (
     Affinity,
     Container,
@@ -321,7 +322,7 @@ from berth_core.revocable_zones import (
 )
 from berth_core.selector_texts import format_selector, parse_selector, read_selector
 from berth_core.selectors import matches_any_term, matches_labels, matches_node_affinity, tolerates, untolerated_taint
-from berth_core.snapshot import Snapshot, SurgeObjects, describe_unreadable, kind_of, name_of
+from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind, kubectl_command, parse_kinds
 from berth_core.storage import (
     CSINode,

@@ -26,7 +26,7 @@ from berth_core import (
     parse_timestamp,
 )
 from berth_core.decoding import decode_json
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import PODS

@@ -22,7 +22,7 @@ from berth_core import (
     with_metadata,
 )
 from berth_core.decoding import convert
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_kube.errors import Call, Failure, NotFoundError
 from berth_kube.listing import Listing
 from berth_kube.resources import (

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from berth_core import RestrictionReason
-from berth_core.snapshot import decode_list, describe_unreadable, encode_items
+from berth_core.object_lists import decode_list, describe_unreadable, encode_items
 from berth_descheduler.cli import doctor
 from berth_descheduler.cli.main import run
 from berth_descheduler.doctor import ADVICE

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from berth_core import Snapshot, SnapshotKind
-from berth_core.snapshot import Listed, decode_list, encode_items
+from berth_core.object_lists import Listed, decode_list, encode_items
 from berth_descheduler.framework.refusals import RefusalReason, Refused
 from berth_descheduler.planner import Plan, plan
 from planner.clusters import consolidating

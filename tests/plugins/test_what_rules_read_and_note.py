@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, Objective
+from berth_core.object_lists import ObjectKind
 from berth_core.objects import ObjectMeta
-from berth_core.snapshot import ObjectKind, Snapshot
+from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.interfaces import ClusterView, PodFilter
 from berth_descheduler.framework.rules import Rule

@@ -30,7 +30,7 @@ from berth_core import (
     VolumeAttachment,
     Workload,
 )
-from berth_core.snapshot import ObjectKind, RawObject
+from berth_core.object_lists import ObjectKind, RawObject
 from berth_descheduler.framework.interfaces import (
     BalancePlugin,
     Candidate,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from berth_core import InputError, LabelSelector, PermanentError, Pod, RetryableError
-from berth_core.snapshot import ObjectKind
+from berth_core.object_lists import ObjectKind
 from berth_descheduler.framework.interfaces import (
     BalancePlugin,
     Candidate,

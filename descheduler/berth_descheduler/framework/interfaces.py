@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from berth_core import DEFAULT_NAMESPACE, Deadline, Objective, Pod, Snapshot
-from berth_core.snapshot import ObjectKind, RawObject
+from berth_core.object_lists import ObjectKind, RawObject
 from berth_descheduler.framework.refusals import Refusal
 
 StrategyT_co = TypeVar("StrategyT_co", covariant=True)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from berth_core import Deadline, DeschedulerPolicy, Objective, Snapshot
-from berth_core.snapshot import ObjectKind
+from berth_core.object_lists import ObjectKind
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner.planning import Plan
 from berth_descheduler.planner.problem import Strategy

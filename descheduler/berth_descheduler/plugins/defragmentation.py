@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from berth_core import CPU, Deadline, InputError, Objective, format_duration, parse_duration, refuse_unknown
-from berth_core.snapshot import ObjectKind
+from berth_core.object_lists import ObjectKind
 from berth_descheduler.framework.enabled_plugins import Enabled, PluginSet
 from berth_descheduler.framework.rules import Rule, rules_of
 from berth_descheduler.goals import DEFAULT_GOAL, OFFERED_GOALS, read_goal

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
 from berth_core import InputError, Objective
-from berth_core.snapshot import ObjectKind
+from berth_core.object_lists import ObjectKind
 from berth_descheduler.capability import OnDemand
 from berth_descheduler.framework.enabled_plugins import Enabled, PluginSet
 from berth_descheduler.framework.interfaces import PluginType, reads_of

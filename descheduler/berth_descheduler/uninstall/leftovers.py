@@ -18,7 +18,7 @@ from berth_core import (
     RESERVATION_LABEL,
     TEMPLATE_HASH_LABEL,
 )
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_descheduler.migration.nodes.freed_marks import read_mark
 
 _GATES: Final = frozenset({HANDOVER_GATE, QUEUE_GATE})

@@ -28,7 +28,7 @@ from berth_core import (
     WEBHOOK_SECRET,
     Clock,
 )
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_descheduler.migration.absent_programs import OPERATOR, SERVICE, Program, why_absent
 from berth_descheduler.uninstall.leftovers import (
     build_node_patch,

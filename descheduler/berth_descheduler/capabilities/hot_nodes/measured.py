@@ -19,7 +19,7 @@ from berth_core import (
     occupied_requests,
     read_timestamp,
 )
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_descheduler.capabilities.hot_nodes.readings import (
     NODE_METRICS,
     POD_METRICS,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from berth_core import CPU, MEMORY, InputError, refuse_unknown
-from berth_core.snapshot import ObjectKind
+from berth_core.object_lists import ObjectKind
 from berth_descheduler.capabilities.hot_nodes.readings import MEASURED, NODE_METRICS, POD_METRICS
 from berth_descheduler.capabilities.hot_nodes.rule import HotNodesRule
 from berth_descheduler.framework.interfaces import ClusterView, PodFilter

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from berth_core import CPU, MEMORY, InputError, format_duration, parse_duration, parse_quantity, read_timestamp
-from berth_core.snapshot import ObjectKind, RawObject
+from berth_core.object_lists import ObjectKind, RawObject
 
 NODE_METRICS: Final = ObjectKind("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics")
 POD_METRICS: Final = ObjectKind("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", is_namespaced=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from berth_core import NODE_PRICES_CONFIG_MAP, DeschedulerPolicy, InputError, Snapshot
-from berth_core.snapshot import ObjectKind
+from berth_core.object_lists import ObjectKind
 from berth_descheduler.capabilities.prices.node_prices import CONFIG_MAP, NodePrices
 from berth_descheduler.capabilities.prices.price_map import PRICE_MAP
 from berth_descheduler.framework.rules import Rule

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from berth_core import NODE_PRICES_CONFIG_MAP, InputError
-from berth_core.snapshot import ObjectKind, RawObject
+from berth_core.object_lists import ObjectKind, RawObject
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.planner.weights import parse_weight
 

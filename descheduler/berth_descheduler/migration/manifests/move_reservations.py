@@ -19,7 +19,7 @@ from berth_core import (
     format_duration,
     reservation_name,
 )
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_descheduler.migration.manifests.plans import PlanIdentity, controlled_by
 from berth_descheduler.migration.manifests.reservation_templates import build_task, build_template
 from berth_kube import controller_reference

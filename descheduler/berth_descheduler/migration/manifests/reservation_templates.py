@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from berth_core import HANDOVER_TAINT, PREFIX, ROOM_TAINT, PodSpec, effective_requests
 from berth_core.decoding import convert
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 
 _POD_FIELDS: Final = (
     "affinity",

@@ -28,7 +28,7 @@ from berth_core import (
     parse_timestamp,
     reservation_name,
 )
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_descheduler.migration.manifests.plans import PlanIdentity, controlled_by
 from berth_descheduler.migration.manifests.reservation_templates import build_task, build_template
 from berth_kube import controller_reference

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from berth_core import MoveReason, PermanentError, PlannedMove, Pod, RetryableError
 from berth_core.decoding import convert
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.migration.moves.memory import DEFAULT_GRACE_SECONDS, Eviction
 from berth_descheduler.migration.moves.reservation_request import grace_seconds, why_not_movable

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from berth_core import REPLACEMENT_TRIAL, PermanentError
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_kube import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, KubeClient, NotFoundError
 
 DRY_RUNS_ONLY: Final = "has(request.dryRun) && request.dryRun"

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from berth_core import Pod, PodSpec, PodTemplate, effective_requests, template_differences
 from berth_core.decoding import convert
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_descheduler.planner.owners.templates import host_ports
 
 _VOLUME_IDENTITIES: Final = {

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from berth_core import Pod, Workload
 from berth_core.decoding import convert
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_descheduler.planner.owners import statefulsets
 from berth_descheduler.planner.owners.statefulsets import takes_current_revision
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from berth_core import InputError, PodSpec, ResourceAmounts, effective_requests
 from berth_core.decoding import convert
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_kube import ForbiddenError, InvalidObjectError, KubeError, is_missing_right, without_pod_name
 
 _DENIED: Final = re.compile(r"denied (the )?request")

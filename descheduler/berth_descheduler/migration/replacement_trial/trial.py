@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from berth_core import Clock, InputError, MoveReason, PermanentError, RetryableError, api_group
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_descheduler import telemetry
 from berth_descheduler.migration.replacement_trial.bounds import trial_user, why_not_bounded
 from berth_descheduler.migration.replacement_trial.comparison import find_differences, find_excess

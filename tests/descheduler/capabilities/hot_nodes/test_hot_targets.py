@@ -12,22 +12,16 @@ from hypothesis import strategies as st
 
 from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.migration_plans import MoveReason
+from berth_core.object_lists import RawObject
 from berth_core.objects import Pod
 from berth_core.quantities import parse_quantity
-from berth_core.snapshot import RawObject, Snapshot
+from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.report.documents import describe_plan
 from builders import NOON, node, pod
-from descheduler.capabilities.hot_nodes.metrics_objects import (
-    heeding,
-    measured,
-    node_reading,
-    placed,
-    pod_reading,
-    ten,
-)
+from descheduler.capabilities.hot_nodes.metrics_objects import heeding, measured, node_reading, placed, pod_reading, ten
 from planner.clusters import consolidating, making_room, minimizing, settings
 from planner.random_clusters import clusters, tight_clusters
 from planner_settings import with_settings

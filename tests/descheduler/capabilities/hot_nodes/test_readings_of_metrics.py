@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.clock import format_timestamp
 from berth_core.errors import InputError
-from berth_core.snapshot import RawObject
+from berth_core.object_lists import RawObject
 from berth_descheduler.capabilities.hot_nodes.plugin import HotNodes
 from berth_descheduler.capabilities.hot_nodes.readings import Reading, Unusable, read_node, read_pod
 from berth_descheduler.capabilities.hot_nodes.rule import coarse_cpu, coarse_memory

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from berth_core.errors import InputError
+from berth_core.object_lists import ObjectKind, RawObject
 from berth_core.objects import Node
-from berth_core.snapshot import ObjectKind, RawObject, Snapshot
+from berth_core.snapshot import Snapshot
 from berth_descheduler.capabilities.prices.node_prices import NodePrices
 from berth_descheduler.capabilities.prices.price_map import PRICE_MAP
 from berth_descheduler.cli.main import run
