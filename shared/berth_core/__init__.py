@@ -106,6 +106,18 @@ from berth_core.labels import (
     WINDOW_LABEL,
     WINDOW_START_ANNOTATION,
 )
+from berth_core.lent_node_pods import (
+    budget_of,
+    closed_fences,
+    closed_lent_nodes,
+    has_to_leave,
+    is_place_of_preemptable,
+    is_preemptable,
+    job_of,
+    may_lose_its_place,
+    preemptable_groups,
+    time_to_leave,
+)
 from berth_core.matching import (
     DEPLOYMENT,
     deployment_name,
@@ -308,17 +320,7 @@ from berth_core.revocable_zones import (
     ZoneCondition,
     ZoneReason,
     ZoneState,
-    budget_of,
-    closed_fences,
-    closed_lent_nodes,
-    has_to_leave,
     is_lent_fence,
-    is_place_of_preemptable,
-    is_preemptable,
-    job_of,
-    may_lose_its_place,
-    preemptable_groups,
-    time_to_leave,
 )
 from berth_core.selector_texts import format_selector, parse_selector, read_selector
 from berth_core.selectors import matches_any_term, matches_labels, matches_node_affinity, tolerates, untolerated_taint

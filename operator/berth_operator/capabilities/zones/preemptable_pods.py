@@ -19,7 +19,7 @@ from berth_core import (
     preemptable_groups,
     volcano_group_of,
 )
-from berth_core.revocable_zones import says_preemptable
+from berth_core.lent_node_pods import says_preemptable
 from berth_kube import PODS
 from berth_operator.reservation.act.context import WITHOUT_NODE, Context
 from berth_operator.reservation.act.fences import label_oldest
