@@ -96,9 +96,6 @@ def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
     return done.stdout
 
 
-# --- making the parts -------------------------------------------------------------------------------------------------
-
-
 def prepare(folders: Folders) -> None:
     """Clone what is committed, and install the programs that make the parts."""
     folders.parts.mkdir(parents=True)
@@ -146,9 +143,6 @@ def write_sums(folders: Folders) -> None:
     files = sorted(path for path in folders.parts.iterdir() if path.is_file())
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (folders.parts / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
-
-
-# --- using them -------------------------------------------------------------------------------------------------------
 
 
 def find_python(version: str) -> Path:
@@ -358,8 +352,6 @@ def _walk(address: str) -> tuple[set[str], dict[str, set[str]]]:
     }
     return problems, pages
 
-
-# --- the whole --------------------------------------------------------------------------------------------------------
 
 Step = tuple[str, Callable[[Folders], object], Callable[[Folders], str]]
 """Its name, what makes the part, and what uses it and says what came of that."""

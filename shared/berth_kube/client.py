@@ -243,8 +243,6 @@ class KubeClient:
 
         return self.ask(request, repeatable, read)
 
-    # --- reading ----------------------------------------------------------------------------------------------------
-
     def get(self, resource: Resource, name: str, *, namespace: str | None = None, type: type[T] = AS_DICT) -> T:
         call = Call("get", resource.describe(name, namespace=namespace))
         request = Request(call, "GET", resource.path(name, namespace=namespace))
@@ -334,8 +332,6 @@ class KubeClient:
         collection = _Collection(self, resource, namespace, _selectors(label_selector, field_selector), type)
         settings = settings or self._settings.watches
         return follow(collection, stop=stop, settings=settings, since=since, on_answer=on_answer)
-
-    # --- writing ----------------------------------------------------------------------------------------------------
 
     def create(
         self,

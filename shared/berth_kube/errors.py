@@ -181,9 +181,6 @@ class RefusedError(KubeError, PermanentError):
     """The server refused the call for a reason that has no class of its own."""
 
 
-# --- answers ------------------------------------------------------------------------------------------------------
-
-
 class StatusCause(msgspec.Struct, frozen=True):
     """One cause in a Status."""
 
@@ -307,9 +304,6 @@ def _seconds(retry_after: str | None) -> float | None:
         return max(0.0, float(retry_after)) if retry_after else None
     except ValueError:
         return None
-
-
-# --- broken connections ---------------------------------------------------------------------------------------------
 
 
 def error_from_transport(call: Call, url: str, error: Exception) -> UnreachableError:

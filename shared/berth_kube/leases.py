@@ -219,8 +219,6 @@ class LeaseHolder:
             _LOG.warning("cannot take the lease %s/%s yet: %s", self._namespace, self._name, error)
             return _Try(won=False, error=error)
 
-    # --- keeping ----------------------------------------------------------------------------------------------------
-
     def _keep(self) -> None:
         """Renew until stopped, or until the lease is lost."""
         renewal_due = self._clock.monotonic() + self._duration_seconds / self._renewals()
@@ -316,8 +314,6 @@ class LeaseHolder:
         if seen is None:
             return -math.inf
         return seen.since + (seen.spec.lease_duration_seconds or self._duration_seconds)
-
-    # --- the object -------------------------------------------------------------------------------------------------
 
     def _read(self) -> Lease | None:
         """Return the lease, None if there is none yet."""

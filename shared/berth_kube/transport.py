@@ -234,8 +234,6 @@ class Transport:
         body = self._read(request, answer)
         return error_from_answer(request.call, answer.status, body, answer.headers.get("Retry-After"))
 
-    # --- credentials ----------------------------------------------------------------------------------------------
-
     def _make_client(self) -> Any:  # noqa: ANN401 - the official client has no types
         """Return an official client with a freshly read configuration."""
         from kubernetes.client import ApiClient  # noqa: PLC0415 - see `berth_kube.configuration`

@@ -324,8 +324,6 @@ class _WatchedKind(Generic[T]):
             del self._outdated[key]
         return True
 
-    # --- what calls show ----------------------------------------------------------------------------------------------
-
     def await_version(self, resource_version: str) -> None:
         with self._is_current:
             self._awaited_version = max(self._awaited_version, version_number(resource_version))
@@ -336,8 +334,6 @@ class _WatchedKind(Generic[T]):
             item = self._items.get(key)
             if item is not None or not self._is_listed:
                 self._outdated[key] = "" if item is None else _version_of(item)
-
-    # --- what the watch brings ----------------------------------------------------------------------------------------
 
     def _apply(self, event: WatchItem[T]) -> None:
         with self._is_current:

@@ -326,8 +326,6 @@ class _Feed(Generic[T]):
                 continue
             return
 
-    # --- the connection ---------------------------------------------------------------------------------------------
-
     def _open(self) -> BaseHTTPResponse:
         """Open a connection, which `abandon` can cut off from now on."""
         stream = self._source.open_stream(self._resource_version, self._settings)

@@ -54,8 +54,6 @@ class Sandbox:
         self._record = record
         self._watchdog = watchdog
 
-    # --- life ---
-
     @classmethod
     def start(
         cls,
@@ -142,8 +140,6 @@ class Sandbox:
     ) -> None:
         if self._watchdog is not None:
             self.stop()
-
-    # --- use ---
 
     @property
     def folder(self) -> Path:
@@ -290,8 +286,6 @@ class Sandbox:
             nodes=nodes,
             ready_nodes=ready,
         )
-
-    # --- disturb ---
 
     def live_components(self) -> dict[Component, int]:
         """Return the components that are alive and their pids."""

@@ -67,8 +67,6 @@ class RequestedRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created: str | None
 
 
-# --- requests --------------------------------------------------------------------------------------------------------
-
 LONGEST_NAME: Final = 253
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
@@ -110,8 +108,6 @@ class ApprovalRequest(BaseModel):
         ),
     ] = ""
 
-
-# --- answers ---------------------------------------------------------------------------------------------------------
 
 DOCUMENTS: Final = (
     PlanList,

@@ -154,8 +154,6 @@ class Runner:
         self._metrics.proposed_plan = None
         return _AGAIN_SECONDS if outcome is None or outcome.verdict is Verdict.LEASE_HELD else 0.0
 
-    # --- on fresh state ---------------------------------------------------------------------------------------------
-
     def _assign(self, work: Task) -> AssignedRun | None:
         """Return the run on fresh state, None for an obsolete task."""
         try:
@@ -251,8 +249,6 @@ class Runner:
         except NotFoundError:
             return None
 
-    # --- the run ----------------------------------------------------------------------------------------------------
-
     def _perform(self, assignment: AssignedRun, stop: threading.Event) -> Outcome | None:
         """Run and report the outcome; None where the run failed or where another run holds the Lease."""
         begun_at, settings = self._context.clock.now(), assignment.settings
@@ -336,8 +332,6 @@ class Runner:
         """Return the object on which events of a policy are recorded."""
         own = self._store.own.of_uid(policy.metadata.uid)
         return policy if own is None else own.regarding
-
-    # --- what others left -------------------------------------------------------------------------------------------
 
     def _sweep_when_due(self, policies: frozenset[str]) -> None:
         """Sweep at an interval, and when a policy is gone; the next sweep retries a failed one."""

@@ -166,9 +166,6 @@ def _note(table: _Timetable, wave: int, step: Step, group: ClassIndex | None, li
         table.moved_group[group] = wave
 
 
-# --- order -----------------------------------------------------------------------------------------------------------
-# Which moves have to be over before one begins, where nothing waits for a wave as a whole.
-
 MOST_NAMED: Final = 24
 """A move that has to wait for more moves than this waits for all lower waves instead: a plan is one object."""
 
@@ -245,9 +242,6 @@ class _Predecessors:
                     predecessors[index].update(by_wave[wave_before])
         return predecessors
 
-
-# --- limits ----------------------------------------------------------------------------------------------------------
-# What limits how many moves are in flight, and which pods constrain one another.
 
 _OF_WAVE: Final = ("wave", "")
 

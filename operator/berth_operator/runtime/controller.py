@@ -287,8 +287,6 @@ class Controller:
         self._failure = error
         _LOG.error(telemetry.THREAD_ENDED, **{telemetry.KEY_ERROR: str(error)})
 
-    # --- leading
-
     def _lead(self) -> None:
         """Acquire the lease when it is free, and resync the cache then, after dropped keys, and regularly.
 
@@ -355,8 +353,6 @@ class Controller:
         except BerthError as error:
             _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
         metrics.QUEUE_LENGTH.set(len(self._queue))
-
-    # --- workers
 
     def _work(self) -> None:
         """Reconcile keys until stopped; they are dropped without the lease, for its holder resyncs."""

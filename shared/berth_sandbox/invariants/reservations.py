@@ -101,9 +101,6 @@ def _find_untrue(facts: _Facts) -> Iterator[str]:
         yield from _wrong_slot(facts, slot)
 
 
-# --- claims that follow from the slots --------------------------------------------------------------------------------
-
-
 def _count(reservation: Reservation) -> Counter[SlotState]:
     return Counter(slot.state for slot in reservation.status.slots)
 
@@ -194,9 +191,6 @@ def _wrong_conditions(reservation: Reservation) -> Iterator[str]:
     for type_, holds in claims.items():
         if reservation.condition(type_) != holds:
             yield f"the condition {type_} is not {holds}"
-
-
-# --- what the pods say ----------------------------------------------------------------------------------------------
 
 
 def _wrong_slot(facts: _Facts, slot: Slot) -> Iterator[str]:

@@ -67,8 +67,6 @@ class RealNodes:
         each = (name for node in self.names for name in (node, *(process_name(node, part) for part in NodeProgram)))
         return (_NETWORK, _RELAY, *each)
 
-    # --- start ---
-
     def start(self, binaries: Mapping[str, Path], images: NodeImages, *, deadline: float) -> None:
         """Start all nodes; returns when their kubelets run, before the nodes are ready."""
         self._cgroups.make(self.names)
@@ -144,8 +142,6 @@ class RealNodes:
         if done.returncode != 0:
             raise SandboxError(f"{node} cannot import {archive}: {done.stdout.strip()}")
 
-    # --- disturb ---
-
     def start_program(self, node: str, program: NodeProgram) -> None:
         """Start a program of a node, which must not be running.
 
@@ -197,8 +193,6 @@ class RealNodes:
             with suppress(ProcessLookupError):
                 os.kill(starter, number)
 
-    # --- use ---
-
     def live(self) -> dict[str, int]:
         """Return the processes that run, with their pids."""
         pids = {name: processes.find_pid(name, self.folder) for name in self.programs}
@@ -218,8 +212,6 @@ class RealNodes:
             stream.close()
             raise
         return stream
-
-    # --- processes ---
 
     @property
     def _cgroups(self) -> SandboxCgroups:

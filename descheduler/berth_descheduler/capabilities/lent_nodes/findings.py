@@ -156,8 +156,6 @@ def _in_words(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
-# --- advice ---------------------------------------------------------------------------------------------------------
-
 _ZONES: Final = Access("list", REVOCABLE_ZONES)
 
 ADVICE: Final[Mapping[Invariant, Advice]] = {

@@ -25,8 +25,6 @@ def find_queue_troubles(state: ClusterState) -> Iterator[Violation]:
                 yield Violation(invariant, f"queue {queue.metadata.name}", f"{condition.reason}: {condition.message}")
 
 
-# --- advice ---------------------------------------------------------------------------------------------------------
-
 _QUEUES: Final = Access("list", QUEUES)
 
 ADVICE: Final[Mapping[Invariant, Advice]] = {

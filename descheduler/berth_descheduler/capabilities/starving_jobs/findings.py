@@ -96,8 +96,6 @@ def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation
             yield Violation(Invariant.STARVES_FOR_GOOD, f"pod {waiting[uid].key}", event.get("message") or "")
 
 
-# --- advice ---------------------------------------------------------------------------------------------------------
-
 _POLICIES: Final = Access("list", DESCHEDULER_POLICIES)
 
 ADVICE: Final[Mapping[Invariant, Advice]] = {

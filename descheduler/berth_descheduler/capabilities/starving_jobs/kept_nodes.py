@@ -121,8 +121,6 @@ class KeptNodesSweep:
             self._watch.close()
             self._watch = None
 
-    # --- Reservations -------------------------------------------------------------------------------------------------
-
     def _release(
         self, reservations: Iterable[Reservation], snapshot: Snapshot, policies: Mapping[str, KnownPolicy]
     ) -> None:
@@ -180,8 +178,6 @@ class KeptNodesSweep:
             _LOG.warning(telemetry.RELEASE_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
             return
         _LOG.info(telemetry.RELEASED, **keys)
-
-    # --- pods ---------------------------------------------------------------------------------------------------------
 
     def _record_kept_off(self, snapshot: Snapshot) -> None:
         """Record an event on the pods that a fence keeps off, once for each pod and node."""

@@ -33,8 +33,6 @@ def find_window_troubles(client: KubeClient) -> Iterator[Violation]:
             yield Violation(invariant, target, f"{sufficient.reason}: {sufficient.message}")
 
 
-# --- advice ---------------------------------------------------------------------------------------------------------
-
 _WINDOWS: Final = Access("list", RESERVATION_WINDOWS)
 
 ADVICE: Final[Mapping[Invariant, Advice]] = {

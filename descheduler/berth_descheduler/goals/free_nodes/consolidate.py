@@ -149,8 +149,6 @@ class _ConsolidateRun:
         unfreed = UnfreedNodes(self._problem, self._state, self._packing, self._sources, outcome, self._deadline)
         return Proposal(self._state.steps, unfreed.explain(), quality)
 
-    # --- search -----------------------------------------------------------------------------------------------------
-
     def _find_best(self) -> tuple[Draining | None, ExactDraining | None]:
         """Return the best draining, whose moves are then in the state, and what the integer program says.
 
@@ -438,8 +436,6 @@ class _ConsolidateRun:
             worth_per_move=Fraction(self._min_savings, self._unit),
         )
 
-    # --- carrying out -----------------------------------------------------------------------------------------------
-
     def _apply(self, draining: Draining) -> bool:
         """Make the moves of a draining in the state.
 
@@ -472,8 +468,6 @@ class _ConsolidateRun:
             pods_of_kind = [pod for pod in self._problem.cluster.pods_on[node] if self._packing.pod_kind[pod] == kind]
             ejected[NodeIndex(node)] += self._disruption.cheapest_first(pods_of_kind)[:count]
         return {**leaving, **{node: tuple(pods) for node, pods in ejected.items()}}
-
-    # --- what is known ----------------------------------------------------------------------------------------------
 
     def _read_candidates(self) -> Candidates:
         nodes = np.array(self._sources.to_empty, dtype=np.int64)

@@ -191,8 +191,6 @@ class MoveController:
             return
         self._set_status(memory, MoveState.FAILED, MoveReason.PLAN_STOPPED, message)
 
-    # --- acting -----------------------------------------------------------------------------------------------------
-
     def _act(self, memory: MoveMemory, step: Step, observed_wave: WaveObservation, counts: _Counts) -> None:
         match step:
             case Reserve():
@@ -346,8 +344,6 @@ class MoveController:
 
         self._calls.make_for(memory, lambda: look_again(client, move), note)
 
-    # --- surge moves ------------------------------------------------------------------------------------------------
-
     def _begin_release(self, memory: MoveMemory, observed_wave: WaveObservation) -> None:
         """Have the ReplicaSet let a pod go; for its siblings that counts as an eviction."""
         observed_wave.count_eviction(memory)
@@ -442,8 +438,6 @@ class MoveController:
             _LOG.warning(telemetry.RELEASE_FAILED, **self._keys(memory), **{telemetry.KEY_ERROR: str(error)})
             return
         _LOG.info(telemetry.RELEASED, **self._keys(memory))
-
-    # --- reporting --------------------------------------------------------------------------------------------------
 
     def _set_state(
         self,

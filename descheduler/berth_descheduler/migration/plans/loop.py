@@ -168,8 +168,6 @@ class PlanExecutor:
             self._calls.close()
         return self._execution()
 
-    # --- the loop ---------------------------------------------------------------------------------------------------
-
     def _make_moves(self) -> None:
         """Bring all moves to their end; each begins as soon as those that it waits for are over."""
         while True:
@@ -264,8 +262,6 @@ class PlanExecutor:
                 for memory in moves:
                     if not memory.finished and not memory.in_flight:
                         self._moves.fail(memory, message)
-
-    # --- before moves begin -----------------------------------------------------------------------------------------
 
     def _open_groups(self, observed: ObservedPlan) -> None:
         """Let the moves begin that wait for nothing and are valid; the others are validated one batch after another.
@@ -387,8 +383,6 @@ class PlanExecutor:
             if not memory.finished:
                 message = f"{shortfall}: not enough {', '.join(names)}"
                 self._moves.skip(memory, MoveReason.ROOM_NOT_MADE, message)
-
-    # --- reporting --------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
         """Report the moves' progress to the observer and the plan's status."""

@@ -208,8 +208,6 @@ class ReplacementTrial:
             return template_of_revision(kept), revision
         return template, str((owner.get("status") or {}).get("updateRevision") or "")
 
-    # --- whether replacements are tried at all ----------------------------------------------------------------------
-
     def _account(self) -> KubeClient | None:
         """Return a client that acts as the account, None where the trial is left out.
 

@@ -109,8 +109,6 @@ class RoomController:
             room_facts = _beside_moves(memory, observe_room(memory, observed, now, timeouts.gap_seconds), plan, now)
             self._act(memory, next_room_step(room_facts, timeouts, now), observed.reservations.get(memory.key))
 
-    # --- acting -----------------------------------------------------------------------------------------------------
-
     def _act(self, memory: RoomMemory, step: RoomStep, seen: Reservation | None) -> None:
         match step:
             case AskForRoom():
@@ -190,8 +188,6 @@ class RoomController:
             open_nodes(client, nodes)
 
         self._calls.make_for(memory, finalize)
-
-    # --- reporting --------------------------------------------------------------------------------------------------
 
     def _set_status(
         self,

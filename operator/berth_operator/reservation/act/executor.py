@@ -274,8 +274,6 @@ class ActionExecutor:
             case _:
                 assert_never(action)
 
-    # --- placeholders
-
     def _change_placeholder(
         self,
         reservation: Reservation,
@@ -399,8 +397,6 @@ class ActionExecutor:
                 held_seconds = (self._now() - parse_timestamp(placeholder.status.start_time)).total_seconds()
                 metrics.WASTED_SECONDS.inc(max(0.0, held_seconds))
 
-    # --- owner pods
-
     def _assign(self, reservation: Reservation, pod: Pod, assignment: Assignment) -> None:
         """Give a pod its slot."""
         # Before the first placeholder goes: with fewer pods than `minMember` Volcano would not schedule the others
@@ -479,8 +475,6 @@ class ActionExecutor:
             if not is_at_same_step(pod, as_is):
                 break
         return as_is
-
-    # --- the rest
 
     def _survey(self, reservation: Reservation, node: str) -> None:
         # The API server indexes pods by `spec.nodeName` (`MatchPod` in pkg/registry/core/pod/strategy.go), so this list

@@ -105,8 +105,6 @@ class Cache:
             # Always called without the lock, which the worker that takes the key needs at once.
             self._enqueue_key(key)
 
-    # --- Reservations
-
     def put_reservation(self, reservation: Reservation, listed: Listed[Reservation] | None = None) -> None:
         """Store a Reservation that the API server returned or listed, unless the cache has a newer version."""
         with self._lock:
@@ -231,8 +229,6 @@ class Cache:
                 counts[slot.state] += 1
         return counts
 
-    # --- placeholders
-
     def put_placeholder(self, pod: Pod, listed: Listed[Pod] | None = None) -> None:
         with self._lock:
             keys = self._pods.put_placeholder(pod, listed)
@@ -251,8 +247,6 @@ class Cache:
     def placeholders(self) -> tuple[Pod, ...]:
         with self._lock:
             return tuple(self._pods.placeholders)
-
-    # --- standing fences
 
     def keep_fences(self, are_concerned: Callable[[Pod], bool]) -> FenceStore:
         """Return a store for certain fences, which count as no standing fences from now on."""
@@ -359,8 +353,6 @@ class Cache:
             nodes = {*self._pods.placeholders.awaited_nodes(), *(self._kept or ())}
             return nodes | {pod.spec.node_name for pod in self.fences.all()}
 
-    # --- owner pods
-
     def put_pod(self, pod: Pod) -> None:
         """Store a pod in a hand-over, which is an owner or the successor of a placeholder."""
         put = self.put_placeholder if PLACEHOLDER_LABEL in pod.metadata.labels else self.put_owner
@@ -400,8 +392,6 @@ class Cache:
     def owners(self) -> tuple[Pod, ...]:
         with self._lock:
             return tuple(self._pods.owners)
-
-    # --- nodes
 
     def nodes(self) -> tuple[GuardableNode, ...]:
         return tuple(self._nodes)  # iterates over a copy
@@ -549,8 +539,6 @@ class Cache:
         with self._lock:
             return {*self._nodes.guarded(), *self._pods.targets.nodes()}
 
-    # --- results of this process
-
     def put_probe(self, uid: str, result: ProbeResult) -> None:
         """Record the result of a Reservation's own probe."""
         with self._lock:
@@ -632,8 +620,6 @@ class Cache:
             if node is not None:
                 self._surveys.put(name, build_survey(node.status.allocatable, pods, ends))
         self._enqueue(Key(KeyKind.RESERVATION, asked_by))
-
-    # --- views
 
     def observe(self, uid: str) -> Observation | None:
         """Return the observation of one Reservation, None if it is unknown."""
