@@ -102,22 +102,22 @@ def test_what_fails_is_tried_again_later_each_time_and_at_once_after_a_success(m
     delays: list[float] = []
     monkeypatch.setattr(queue, "add", lambda _key, delay=0.0: delays.append(delay))
     for _ in range(8):
-        engine._retry(PLACE_KEY, error(ServerError))
+        engine.workers._retry(PLACE_KEY, error(ServerError))
     assert delays == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
-    engine._failures[PLACE_KEY] = 5_000  # as after hours
-    engine._retry(PLACE_KEY, error(ServerError))
+    engine.workers._failures[PLACE_KEY] = 5_000  # as after hours
+    engine.workers._retry(PLACE_KEY, error(ServerError))
     assert delays[-1] == 10.0
-    engine._reconcile(PLACE_KEY)
-    engine._retry(PLACE_KEY, error(ServerError))
+    engine.workers.reconcile(PLACE_KEY)
+    engine.workers._retry(PLACE_KEY, error(ServerError))
     assert delays[-1] == 0.2
 
 
 def test_a_key_that_comes_without_the_lease_makes_its_next_holder_sweep() -> None:
     api = ApiServerInMemory()
     engine, _, queue = build_engine(api)
-    engine._spawn("worker", engine._work)
+    engine._spawn("worker", engine.workers.work)
     queue.add(PLACE_KEY)
-    assert engine._dropped.wait(30)
+    assert engine.workers.dropped.wait(30)
     assert api.calls == []
     engine.stop()
 
@@ -183,9 +183,9 @@ def test_a_replica_compares_what_it_knows_whenever_kopf_has_listed_whether_it_le
 
 def test_a_beginning_or_a_changed_spec_is_tried_without_the_waits_of_earlier_failures() -> None:
     engine, _, _ = build_engine(ApiServerInMemory())
-    engine._failures = {PLACE_KEY: 7, Key(KeyKind.RESERVATION, "another"): 3}
-    engine.forget_failures(PLACE_KEY)
-    assert engine._failures == {Key(KeyKind.RESERVATION, "another"): 3}
+    engine.workers._failures = {PLACE_KEY: 7, Key(KeyKind.RESERVATION, "another"): 3}
+    engine.workers.forget_failures(PLACE_KEY)
+    assert engine.workers._failures == {Key(KeyKind.RESERVATION, "another"): 3}
 
 
 def test_the_start_waits_for_the_rights_that_an_api_server_has_not_read_yet() -> None:
@@ -222,15 +222,15 @@ def test_the_steps_of_starting_placeholders_are_looked_at_together_and_the_last_
     cache.put_reservation(reservation)
     for index in range(2):
         cache.put_placeholder(placeholder(index, node="", version="1"))
-    engine._reconcile(PLACE_KEY)
+    engine.workers.reconcile(PLACE_KEY)
     looked: list[str] = []
     engine._reservations._observe = looked.append  # type: ignore[assignment,method-assign]
     cache.put_placeholder(placeholder(0, version="2"))
-    engine._reconcile(PLACE_KEY)
+    engine.workers.reconcile(PLACE_KEY)
     assert looked == []
     assert PLACE_KEY in queue._due
     cache.put_placeholder(placeholder(1, version="2"))
-    engine._reconcile(PLACE_KEY)
+    engine.workers.reconcile(PLACE_KEY)
     assert looked == [PLACE_UID]
 
 
@@ -254,12 +254,12 @@ def test_places_of_the_expired_are_released_before_any_status_is_written_while_t
     cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
     cache.put_reservation(doomed)
     cache.put_placeholder(placeholder())
-    engine._reconcile(PLACE_KEY)
+    engine.workers.reconcile(PLACE_KEY)
     assert api.calls[0].split()[:2] == first
     assert PLACE_KEY in queue._due
 
     cache.remove_placeholder(placeholder())
-    engine._reconcile(PLACE_KEY)
+    engine.workers.reconcile(PLACE_KEY)
     stored = api.get(RESERVATIONS, "place", namespace="default")
     assert stored["status"]["state"]["reason"] == "Expired"
 
@@ -330,13 +330,13 @@ def test_what_a_status_claims_is_held_against_the_placeholders_until_it_is_known
     cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
     cache.put_placeholder(placeholder())
     cache.put_reservation(forged)
-    engine._reconcile(PLACE_KEY)
+    engine.workers.reconcile(PLACE_KEY)
     known = cache.reservation(PLACE_UID)
     assert known is not None
     assert known.phase is ReservationPhase.AVAILABLE
     asked = f"get pods {placeholder().metadata.name}"
     assert api.calls.count(asked) == 1
-    engine._reconcile(PLACE_KEY)
+    engine.workers.reconcile(PLACE_KEY)
     assert api.calls.count(asked) == 1
 
 
@@ -356,5 +356,5 @@ def test_a_status_counts_as_told_from_the_moment_it_is_sent(monkeypatch: pytest.
         return send(*call, **rest)
 
     monkeypatch.setattr(api, "json_patch", listen)
-    engine._reconcile(PLACE_KEY)
+    engine.workers.reconcile(PLACE_KEY)
     assert told == [[SlotState.HELD]]

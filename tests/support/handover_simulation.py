@@ -167,7 +167,7 @@ class HandoverSimulation(Simulation):
             for key in (GUARD_KEY, PLACE_KEY, WAITING_KEY, PLACE_KEY, GUARD_KEY):
                 self._hear()
                 if self._holds_lease() and self.api.is_up:
-                    self.engine._reconcile(key)
+                    self.engine.workers.reconcile(key)
         finally:
             self._is_operating = False
 

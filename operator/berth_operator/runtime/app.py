@@ -181,7 +181,7 @@ class App:
 
     def begin_reservation(self, uid: str) -> None:
         """Reset the failure count of a Reservation that is new or has a new spec."""
-        self._engine.forget_failures(Key(KeyKind.RESERVATION, uid))
+        self._engine.workers.forget_failures(Key(KeyKind.RESERVATION, uid))
 
     def note_listed(self) -> None:
         """Record that kopf has listed all Reservations and watches them now."""

@@ -41,13 +41,10 @@ from berth_operator.runtime.active_time import ActiveTime, ClockWatch
 from berth_operator.runtime.capability import Kernel, PolledKind
 from berth_operator.runtime.lease_pace import LeasePace
 from berth_operator.runtime.registry import CAPABILITIES, build_rules
+from berth_operator.runtime.workers import Workers
 from berth_operator.runtime.workqueue import Key, KeyKind, WorkQueue
 from berth_operator.settings import OperatorSettings
 
-_FIRST_RETRY_SECONDS: Final = 0.2
-_LONGEST_RETRY_SECONDS: Final = 10.0
-_MAX_DOUBLINGS: Final = 10
-"""More doublings would exceed a float after hours of failures; the pause is at its longest much earlier."""
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
 _TRY_SECONDS: Final = 1.0
@@ -111,11 +108,11 @@ class Controller:
         self._stop, self._retired, self._started = threading.Event(), threading.Event(), threading.Event()
         self._informers = Informers(client, cache, self._rules, settings.placeholders.namespace, self._fail)
         self._failure: BerthError | None = None
-        self._failures: dict[Key, int] = {}
-        self._dropped, self._reservations_listed, self._listed_anew = (threading.Event() for _ in range(3))
+        self._reservations_listed, self._listed_anew = threading.Event(), threading.Event()
         self._led = False
         self.heartbeats = Heartbeats(clock)
         self._lease = self._build_lease()
+        self.workers = Workers(queue, self._dispatch, lambda: self.leading)
         self._attended = ActiveTime(clock, lambda: self.leading)
         cache.count_time_by(self._attended.seconds)
         self._actors: list[threading.Thread] = []
@@ -187,7 +184,7 @@ class Controller:
         # delay a worker in the middle of a hand-over.
         self._spawn("prover", lambda: self._probe.run(self._lease.held))
         for number in range(self._settings.workers):
-            self._spawn(f"worker-{number}", self._work)
+            self._spawn(f"worker-{number}", self.workers.work)
         self._spawn("announcer", lambda: self._recorder.run(self._retired))
         self._spawn("template refusals", lambda: self._refusals.run(self._retired))
         self._started.set()
@@ -208,10 +205,6 @@ class Controller:
         """Record that kopf has listed all Reservations; it reports no earlier deletion."""
         self._reservations_listed.set()
         self._listed_anew.set()
-
-    def forget_failures(self, key: Key) -> None:
-        """Reset the back-off of a Reservation or a window."""
-        self._failures.pop(key, None)
 
     def note_not_gated(self, pod: Pod) -> None:
         """Record a pod that was not gated though a Reservation may be for it."""
@@ -299,7 +292,7 @@ class Controller:
             self._attended.seconds()
             self.heartbeats.beat("the leader")
             if clock_watch.was_set():
-                self._dropped.set()
+                self.workers.dropped.set()
             if self._listed_anew.is_set():
                 self._listed_anew.clear()
                 self._resync_known()
@@ -318,9 +311,9 @@ class Controller:
                     self._resync_known()
                     last_look = time.monotonic()
                 continue
-            if self._dropped.is_set() or time.monotonic() - last_sweep >= self._settings.sweep_seconds:
-                everything = self._dropped.is_set() or math.isinf(last_sweep)
-                self._dropped.clear()
+            if self.workers.dropped.is_set() or time.monotonic() - last_sweep >= self._settings.sweep_seconds:
+                everything = self.workers.dropped.is_set() or math.isinf(last_sweep)
+                self.workers.dropped.clear()
                 self._sweep_once(everything=everything)
                 last_sweep = last_look = time.monotonic()
 
@@ -354,34 +347,6 @@ class Controller:
             _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
         metrics.QUEUE_LENGTH.set(len(self._queue))
 
-    def _work(self) -> None:
-        """Reconcile keys until stopped; they are dropped without the lease, for its holder resyncs."""
-        while (key := self._queue.take()) is not None:
-            try:
-                if self._lease.held():
-                    self._reconcile(key)
-                else:
-                    # The key is not queued again: without the Lease it would come back at once, for as long as another
-                    # replica leads.
-                    self._dropped.set()
-            finally:
-                self._queue.done(key)
-
-    def _reconcile(self, key: Key) -> None:
-        """Reconcile one key, which comes back after a pause if that fails."""
-        started = time.monotonic()
-        try:
-            self._dispatch(key)
-        except BerthError as error:
-            self._retry(key, error)
-            _LOG.info(telemetry.ACTION_FAILED, **{telemetry.KEY_UID: key.name, telemetry.KEY_ERROR: str(error)})
-        except Exception as error:  # noqa: BLE001 - logged; one key must not end the loop
-            self._retry(key, error)
-            _LOG.exception(telemetry.RECONCILE_CRASHED, **{telemetry.KEY_UID: key.name})
-        else:
-            self._failures.pop(key, None)
-        metrics.RECONCILE_SECONDS.labels(kind=key.kind).observe(time.monotonic() - started)
-
     def _dispatch(self, key: Key) -> None:
         """Reconcile a key in the kernel, then in each capability that it concerns."""
         by_kernel = self._reconcilers.get(key.kind)
@@ -413,12 +378,3 @@ class Controller:
         if settling_seconds is not None:
             self._queue.add(key, settling_seconds)
         self._standing_fences.reconcile(key.name, self._clock.now())
-
-    def _retry(self, key: Key, error: Exception) -> None:
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        metrics.ACTION_FAILURES.labels(error=type(error).__name__).inc()
-        # Exponential back-off for each key, like the rate limiter of client-go's workqueues, with a maximum of seconds
-        # instead of minutes: a place that is not held is in danger.
-        delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS), _LONGEST_RETRY_SECONDS)
-        self._queue.add(key, delay)
