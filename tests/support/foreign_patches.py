@@ -272,7 +272,7 @@ def _is_assigned(raw: Raw) -> bool:
 
 
 _CLEARED: Final = "berth_descheduler.uninstall.removal._patch"
-_PATCHED: Final = "berth_operator.reservation.act.executor._patched"
+_PATCHED: Final = "berth_operator.reservation.act.handover_pods._patched"
 
 FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
     "a gated pod is given a slot": ForeignPatch(
@@ -339,7 +339,7 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: not {*_notes(raw), *_labels(raw), *gates(raw)} & {SLOT_ANNOTATION, HANDOVER_GATE},
     ),
     "a pod is nominated": ForeignPatch(
-        site="berth_operator.reservation.act.executor._nominate",
+        site="berth_operator.reservation.act.handover_pods.nominate",
         before=lambda: pod_body(noted=True),
         act=_perform(lambda pod: Nominate(pod, NODE)),
         done=lambda raw: raw["status"].get("nominatedNodeName") == NODE,

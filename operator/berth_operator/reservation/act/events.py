@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from berth_core import ObjectReference
+from berth_core import RESERVATION_API_VERSION, RESERVATION_KIND, ObjectReference, Reservation
 from berth_kube import EventType, KubeClient, record_event
 from berth_operator import telemetry
 
@@ -29,6 +29,11 @@ class RecordedEvent:
     type: EventType
     reason: str
     message: str
+
+    @classmethod
+    def of(cls, reservation: Reservation, type_: EventType, reason: str, message: str) -> "RecordedEvent":
+        regarding = ObjectReference.of(RESERVATION_API_VERSION, RESERVATION_KIND, reservation.metadata)
+        return cls(regarding, type_, reason, message)
 
 
 class EventRecorder:

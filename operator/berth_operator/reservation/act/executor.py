@@ -4,43 +4,21 @@ Each action takes one or two calls, cached at once. A failed call is raised, and
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, assert_never
+from typing import assert_never
 
 import structlog
 
-from berth_core import (
-    RESERVATION_API_VERSION,
-    RESERVATION_KIND,
-    BerthError,
-    Capacity,
-    ObjectReference,
-    PermanentError,
-    Pod,
-    Reservation,
-    ReservationReason,
-    ReservationStatus,
-    ReservationTask,
-    expires_at,
-    parse_timestamp,
-)
-from berth_kube import (
-    PODS,
-    RESERVATIONS,
-    AlreadyExistsError,
-    ConflictError,
-    ForbiddenError,
-    InvalidObjectError,
-    NotFoundError,
-)
+from berth_core import BerthError, Capacity, PermanentError, Pod, Reservation, ReservationStatus
+from berth_kube import PODS, RESERVATIONS, NotFoundError
 from berth_operator import metrics, telemetry
-from berth_operator.reservation.act.admission_answers import why_refused
-from berth_operator.reservation.act.context import Context, delete_reservation, find_pod, require_lease, write_status
+from berth_operator.reservation.act.context import Context, delete_reservation, require_lease, write_status
 from berth_operator.reservation.act.events import EventRecorder, RecordedEvent
+from berth_operator.reservation.act.handover_pods import HandoverPods
 from berth_operator.reservation.act.handover_probe import HandoverProbe
 from berth_operator.reservation.act.node_chooser import NodeChooser
+from berth_operator.reservation.act.placeholder_pods import PlaceholderPods
 from berth_operator.reservation.act.pod_groups import PodGroups
 from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.act.validator import Validator
@@ -63,38 +41,10 @@ from berth_operator.reservation.actions import (
     Validate,
     label_of,
 )
-from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.conditions import ConditionReason, warn_of_endless_hold
-from berth_operator.reservation.manifests import (
-    FENCE_PRIORITY,
-    Body,
-    build_placeholder,
-    build_successor,
-    placeholder_priority,
-)
-from berth_operator.reservation.node_choice import SlotId
-from berth_operator.reservation.pod_patches import (
-    Operations,
-    build_assignment,
-    build_extension,
-    build_move,
-    build_release,
-    build_shortening,
-    build_ungating,
-    build_unlabelling,
-)
-from berth_operator.reservation.pod_state import holds_our_gate, is_at_same_step
-from berth_operator.reservation.status import EventType, describe_transition, has_impossible_time
-from berth_operator.reservation.store.pods import reservation_uid
+from berth_operator.reservation.pod_patches import build_extension, build_shortening, build_ungating, build_unlabelling
+from berth_operator.reservation.status import describe_transition, has_impossible_time
 from berth_operator.reservation.store.reservation_reading import read_reservation
-from berth_operator.reservation.store.slot_matching import SlotFinder
-from berth_operator.schedulers.kube_scheduler import SCHEDULER
-from berth_operator.schedulers.volcano import join_pod_group
-
-_LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
-"""The API server's maximum of activeDeadlineSeconds, which is 68 years."""
-_PATCH_TRIES: Final = 8
-"""How often a patch is rebuilt after a conflict; then the hand-over is reconciled again."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -132,17 +82,14 @@ class ActionExecutor:
         """`leads` returns whether this replica may act."""
         self._client = context.client
         self._cache = context.cache
-        self._settings = context.settings
         self._clock = context.clock
-        self._rules = context.rules
         self._probe = probe
-        self._priorities = priorities
-        self._pod_groups = pod_groups
         self._validator = validator
         self._chooser = chooser
         self._recorder = recorder
-        self._slots = SlotFinder(context.cache)
         self._leads = leads
+        self.placeholders = PlaceholderPods(context, priorities, pod_groups, recorder)
+        self.handover_pods = HandoverPods(context, pod_groups)
         self._watchers: tuple[ActionWatcher, ...] = ()
 
     def watch(self, watchers: Sequence[ActionWatcher]) -> None:
@@ -173,7 +120,7 @@ class ActionExecutor:
         self._announce(reservation, status)
         warning = warn_of_endless_hold(reservation)
         if warning:
-            self._record(reservation, "Warning", ConditionReason.NEVER_EXPIRES, warning)
+            self._recorder.record(RecordedEvent.of(reservation, "Warning", ConditionReason.NEVER_EXPIRES, warning))
 
     def _announce(self, reservation: Reservation, status: ReservationStatus) -> None:
         if status.state is None:
@@ -191,11 +138,7 @@ class ActionExecutor:
                 telemetry.KEY_MESSAGE: status.state.message,
             },
         )
-        self._record(reservation, *change)
-
-    def _record(self, reservation: Reservation, type_: EventType, reason: str, message: str) -> None:
-        regarding = ObjectReference.of(RESERVATION_API_VERSION, RESERVATION_KIND, reservation.metadata)
-        self._recorder.record(RecordedEvent(regarding, type_, reason, message))
+        self._recorder.record(RecordedEvent.of(reservation, *change))
 
     def execute(self, reservation: Reservation, actions: Sequence[Action]) -> None:
         """Execute actions in order; after a refused action, skip the other actions on its pod.
@@ -245,17 +188,17 @@ class ActionExecutor:
             case CreatePlaceholder() | RenewPlaceholder() | ShortenPlaceholder() | DeletePlaceholder():
                 self._change_placeholder(reservation, action)
             case AssignSlot(pod, assignment):
-                self._assign(reservation, pod, assignment)
+                self.handover_pods.assign(reservation, pod, assignment)
             case ExtendHandover(pod, assignment):
-                self._patch_pod(pod, lambda as_is: build_extension(as_is, assignment))
+                self.handover_pods.patch(pod, lambda as_is: build_extension(as_is, assignment))
             case Nominate(pod, node):
-                self._nominate(pod, node)
+                self.handover_pods.nominate(pod, node)
             case Ungate(pod):
-                self._patch_pod(pod, build_ungating)
+                self.handover_pods.patch(pod, build_ungating)
             case CompleteHandover(pod):
-                self._patch_pod(pod, build_unlabelling)
+                self.handover_pods.patch(pod, build_unlabelling)
             case Release(pod, elsewhere):
-                self.release(pod, elsewhere=elsewhere)
+                self.handover_pods.release(pod, elsewhere=elsewhere)
             case ChooseNodes() | SurveyNode() | Probe():
                 self._find_out(reservation, action)
             case DeleteReservation():
@@ -281,13 +224,13 @@ class ActionExecutor:
     ) -> None:
         match action:
             case CreatePlaceholder(task, index, node):
-                self._create_placeholder(reservation, task, index, node=node)
+                self.placeholders.create(reservation, task, index, node=node)
             case RenewPlaceholder(task, placeholder, assignment):
-                self._renew(reservation, task, placeholder, assignment)
+                self.placeholders.renew(reservation, task, placeholder, assignment)
             case ShortenPlaceholder(placeholder, seconds):
-                self._patch_pod(placeholder, lambda as_is: build_shortening(as_is, seconds))
+                self.handover_pods.patch(placeholder, lambda as_is: build_shortening(as_is, seconds))
             case DeletePlaceholder(placeholder, at_once, for_owner):
-                self.delete_placeholder(placeholder, at_once=at_once, for_owner=for_owner)
+                self.placeholders.delete(placeholder, at_once=at_once, for_owner=for_owner)
             case _:
                 assert_never(action)
 
@@ -297,184 +240,6 @@ class ActionExecutor:
         self._cache.put_verdict(uid, self._validator.judge(reservation))
         if self._cache.reservation(uid) is None:
             self._validator.forget(uid)  # it was deleted before it was counted
-
-    def _create_placeholder(
-        self,
-        reservation: Reservation,
-        task: ReservationTask,
-        index: int,
-        change: Callable[[Body], Body] = lambda body: body,
-        *,
-        node: str = "",
-    ) -> None:
-        """Create the placeholder of one slot, or take the one that exists."""
-        priority = placeholder_priority(self._priorities.of(task.template.spec))
-        body = build_placeholder(
-            reservation,
-            task,
-            index,
-            priority=priority,
-            deadline_seconds=self._deadline_seconds(reservation),
-            settings=self._settings.placeholders,
-            excluded_nodes=None
-            if self._settings.limits.control_plane_nodes
-            else self._cache.unlabelled_control_plane_nodes(),
-            node=node,
-            labels=self._rules.slot_labels(reservation, task),
-            annotations=self._rules.placeholder_annotations(reservation),
-        )
-        body = change(join_pod_group(body, self._pod_groups.ensure(reservation, priority=priority)))
-        namespace = self._settings.placeholders.namespace
-        try:
-            # Before the pod: the admission plugin Priority refuses a pod of a class that does not exist.
-            self._priorities.ensure(priority)
-            pod = self._create_new_pod(body)
-        except BerthError as error:
-            if isinstance(error, ForbiddenError):
-                self._priorities.forget(priority)  # our own class may be missing
-            self._note_refusal(reservation, (task.name, index), why_refused(error))
-            raise
-        if pod is None:
-            # The name follows from the slot: a pod of an operator that ended before it could record it is found again.
-            pod = self._client.get(PODS, body["metadata"]["name"], namespace=namespace, type=Pod)
-        self._cache.put_refusal(reservation.metadata.uid, (task.name, index), "")
-        self._cache.put_placeholder(pod)
-        with suppress(BerthError):  # a hand-over tries again; the first one need not wait for it
-            self._priorities.ensure(FENCE_PRIORITY)
-
-    def _create_new_pod(self, body: Body) -> Pod | None:
-        """Create a pod in Berth's namespace; None if there is one of its name already."""
-        try:
-            return self._client.create(PODS, body, namespace=self._settings.placeholders.namespace, type=Pod)
-        except AlreadyExistsError:
-            return None
-
-    def _note_refusal(self, reservation: Reservation, slot: SlotId, why: str) -> None:
-        """Record why admission refuses a placeholder; the API server is asked again, as after every failed call."""
-        if not why:
-            return
-        text = f"namespace {self._settings.placeholders.namespace} takes no placeholder of task {slot[0]}: {why}"
-        if self._cache.put_refusal(reservation.metadata.uid, slot, text):
-            self._record(reservation, "Warning", ReservationReason.PLACEHOLDER_REFUSED, text)
-
-    def _renew(self, reservation: Reservation, task: ReservationTask, placeholder: Pod, assignment: Assignment) -> None:
-        """Create the successor of a placeholder."""
-        self._create_placeholder(
-            reservation,
-            task,
-            assignment.index,
-            lambda body: build_successor(body, reservation, assignment, placeholder.metadata.uid),
-        )
-
-    def _deadline_seconds(self, reservation: Reservation) -> int | None:
-        """Return activeDeadlineSeconds for a placeholder created now."""
-        # The kubelet enforces it even while no operator runs, so no place is held for ever.
-        expiry = expires_at(reservation)
-        if expiry is None:
-            return None
-        seconds_left = (expiry - self._now()).total_seconds()
-        return min(int(seconds_left) + self._settings.placeholders.deadline_margin_seconds, _LONGEST_DEADLINE_SECONDS)
-
-    def delete_placeholder(self, placeholder: Pod, *, at_once: bool = False, for_owner: bool = False) -> None:
-        """Delete this placeholder, and no other pod of its name; `at_once` does not wait for a kubelet.
-
-        Unless a pod takes its place (`for_owner`), the time for which it ran counts as wasted.
-        """
-        try:
-            self._client.delete(
-                PODS,
-                placeholder.metadata.name,
-                namespace=placeholder.metadata.namespace,
-                uid=placeholder.metadata.uid,
-                grace_seconds=0 if at_once else None,
-            )
-        except NotFoundError:
-            self._cache.remove_placeholder(placeholder)
-        else:
-            if at_once and not placeholder.metadata.finalizers:
-                self._cache.remove_placeholder(placeholder)  # the API server waits for no kubelet: it is gone
-            if not for_owner and not placeholder.is_terminating and placeholder.status.start_time:
-                held_seconds = (self._now() - parse_timestamp(placeholder.status.start_time)).total_seconds()
-                metrics.WASTED_SECONDS.inc(max(0.0, held_seconds))
-
-    def _assign(self, reservation: Reservation, pod: Pod, assignment: Assignment) -> None:
-        """Give a pod its slot."""
-        # Before the first placeholder goes: with fewer pods than `minMember` Volcano would not schedule the others
-        # again.
-        self._pod_groups.loosen(reservation)
-        task = next((task for task in reservation.spec.tasks if task.name == assignment.task), None)
-        labels = self._rules.slot_labels(reservation, task) if task is not None else {}
-        self._patch_pod(pod, lambda as_is: build_assignment(as_is, assignment, reservation, labels))
-
-    def _nominate(self, pod: Pod, node: str | None) -> None:
-        """Set or clear the nominated node, which the scheduler tries first."""
-        try:
-            # Only the subresource changes a status: any other write to a pod takes over the old one (`PrepareForUpdate`
-            # in pkg/registry/core/pod/strategy.go).
-            patched = self._client.merge_patch(
-                PODS,
-                pod.metadata.name,
-                {"metadata": {"uid": pod.metadata.uid}, "status": SCHEDULER.steer(node)},
-                namespace=pod.metadata.namespace,
-                subresource="status",
-                type=Pod,
-            )
-        except NotFoundError:
-            self._cache.remove_pod(pod)
-            return
-        self._cache.put_pod(patched)
-
-    def release(self, pod: Pod, *, elsewhere: bool = False) -> None:
-        """Let a pod be scheduled as usual; with `elsewhere` send a gated one to another Reservation that has a slot."""
-        other_reservation = (
-            self._slots.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
-        )
-        if other_reservation is not None:
-            self._patch_pod(pod, lambda as_is: build_move(as_is, other_reservation.metadata.uid))
-            return
-        # The nomination goes first, because only the note shows that it is ours.
-        assignment = Assignment.from_pod(pod)
-        nominated_by_us = assignment is not None and SCHEDULER.steered_to(pod) == assignment.node
-        if nominated_by_us and not pod.spec.node_name:
-            self._nominate(pod, None)
-        self._patch_pod(pod, build_release)
-
-    def _patch_pod(self, pod: Pod, build: Callable[[Pod], Operations]) -> None:
-        """Patch a pod in a hand-over; forget one that is gone.
-
-        After a conflict the patch is rebuilt for the current pod, unless that has reached another step of its
-        hand-over: it is reconciled again.
-        """
-        try:
-            patched = self._patched(pod, build)
-        except NotFoundError:
-            patched = None
-        if patched is None:
-            self._cache.remove_pod(pod)
-        else:
-            self._cache.put_pod(patched)
-
-    def _patched(self, pod: Pod, build: Callable[[Pod], Operations]) -> Pod | None:
-        name, namespace = pod.metadata.name, pod.metadata.namespace
-        as_is = pod
-        for tries_left in reversed(range(_PATCH_TRIES)):
-            # Built anew in each round, as the operations depend on which maps and lists the pod has.
-            operations = build(as_is)
-            if not operations:
-                break
-            try:
-                return self._client.json_patch(PODS, name, operations, namespace=namespace, type=Pod)
-            except (ConflictError, InvalidObjectError):
-                # 409 if others change the pod at the same time, 422 if a `test` of the patch fails.
-                current = find_pod(self._client, namespace, name, as_is.metadata.uid)
-                if current is None:
-                    return None
-                if not tries_left or current.metadata.resource_version == as_is.metadata.resource_version:
-                    raise  # the pod has not changed: the patch itself is refused
-                as_is = current
-            if not is_at_same_step(pod, as_is):
-                break
-        return as_is
 
     def _survey(self, reservation: Reservation, node: str) -> None:
         # The API server indexes pods by `spec.nodeName` (`MatchPod` in pkg/registry/core/pod/strategy.go), so this list

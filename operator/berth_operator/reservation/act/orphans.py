@@ -61,8 +61,8 @@ class OrphanCollector:
             list_reservations(self._client, self._cache)
             return
         kept_back = [pod for pod in owners if not pod.is_terminating]
-        self._try_all(lambda pod: self._executor.delete_placeholder(pod, at_once=True), list(placeholders))
-        self._try_all(lambda pod: self._executor.release(pod, elsewhere=True), kept_back)
+        self._try_all(lambda pod: self._executor.placeholders.delete(pod, at_once=True), list(placeholders))
+        self._try_all(lambda pod: self._executor.handover_pods.release(pod, elsewhere=True), kept_back)
         if placeholders or kept_back:
             count = len(placeholders) + len(kept_back)
             _LOG.info(telemetry.ORPHAN_RELEASED, **{telemetry.KEY_UID: uid, telemetry.KEY_COUNT: count})
@@ -74,7 +74,7 @@ class OrphanCollector:
             PODS, field_selector="status.phase=Pending", label_selector=f"!{RESERVATION_LABEL}", type=_GatedPod
         ).items
         self._try_all(
-            self._executor.release,
+            self._executor.handover_pods.release,
             [pod for gated_pod in gated_pods if gated_pod.is_ours for pod in self._read(gated_pod)],
         )
 
