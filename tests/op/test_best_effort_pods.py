@@ -52,7 +52,7 @@ def container(**resources: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def test_a_refused_pod_without_requests_is_let_in(harness: OperatorHarness) -> None:
-    harness.cache.fences.put(fence())
+    harness.cache.fenced.fences.put(fence())
     assert let_in(harness, waiting("idle")) == ["idle"]
     assert harness.api.get(PODS, "idle", namespace="default")["metadata"]["labels"]["app"] == "any"
 
@@ -70,12 +70,12 @@ def test_a_refused_pod_without_requests_is_let_in(harness: OperatorHarness) -> N
     ids=str,
 )
 def test_a_pod_that_takes_anything_is_not(harness: OperatorHarness, spec: dict[str, Any]) -> None:
-    harness.cache.fences.put(fence())
+    harness.cache.fenced.fences.put(fence())
     assert let_in(harness, waiting("hungry", **spec)) == []
 
 
 def test_a_pod_that_no_scheduler_has_refused_is_not(harness: OperatorHarness) -> None:
-    harness.cache.fences.put(fence())
+    harness.cache.fenced.fences.put(fence())
     assert let_in(harness, waiting("new", conditions=[])) == []
 
 
@@ -86,12 +86,12 @@ def test_nothing_is_read_without_a_fence(harness: OperatorHarness) -> None:
 
 
 def test_a_fence_that_appears_asks_for_a_search(harness: OperatorHarness) -> None:
-    harness.cache.fences.put(fence())
+    harness.cache.fenced.fences.put(fence())
     assert BEST_EFFORT_KEY in harness.queued
 
 
 def test_pods_are_searched_every_few_seconds_at_most(harness: OperatorHarness) -> None:
-    harness.cache.fences.put(fence())
+    harness.cache.fenced.fences.put(fence())
     later: list[float] = []
     one = BestEffortPods(harness.context, lambda _key, delay: later.append(delay))
     one.let_in()
@@ -102,7 +102,7 @@ def test_pods_are_searched_every_few_seconds_at_most(harness: OperatorHarness) -
 
 
 def test_a_refusal_does_not_keep_others_out(harness: OperatorHarness) -> None:
-    harness.cache.fences.put(fence())
+    harness.cache.fenced.fences.put(fence())
     harness.api.faults["merge pods first"] = error(ForbiddenError)
     with pytest.raises(ForbiddenError):
         let_in(harness, waiting("first"), waiting("second"))

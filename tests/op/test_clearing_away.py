@@ -114,7 +114,7 @@ def test_a_pod_with_an_absurd_note_keeps_no_guard_from_others(harness: OperatorH
 def test_a_node_that_is_gone_needs_no_guard(harness: OperatorHarness) -> None:
     harness.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
     NodeGuard(harness.context, fences(harness)).reconcile("node-a", NOON)
-    assert harness.cache.guard_deadline("node-a") is None
+    assert harness.cache.guards.deadline("node-a") is None
 
 
 # --- orphans and the sweep

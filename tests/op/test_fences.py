@@ -166,9 +166,9 @@ def test_a_fence_that_exists_already_counts_unless_it_has_ended(
     know_node(harness)
     fence_manager(harness).create("node-a", DEADLINE, NOON)
     harness.api.objects["pods"]["berth-system", FENCE]["status"] = {"phase": phase}
-    harness.cache.put_fenced("node-a", is_fenced=False)
+    harness.cache.guards.put_fenced("node-a", is_fenced=False)
     fence_manager(harness).create("node-a", DEADLINE, NOON)
-    assert harness.cache.is_fenced("node-a") is stands
+    assert harness.cache.guards.is_fenced("node-a") is stands
 
 
 @pytest.mark.parametrize(("phase", "stands"), [("Pending", True), ("Failed", False)])
@@ -179,10 +179,10 @@ def test_of_the_fences_of_an_earlier_operator_those_count_that_have_not_ended(
     know_node(harness)
     fence_manager(harness).create("node-a", DEADLINE, NOON)
     harness.api.objects["pods"]["berth-system", FENCE]["status"] = {"phase": phase}
-    harness.cache.put_fenced("node-a", is_fenced=False)
+    harness.cache.guards.put_fenced("node-a", is_fenced=False)
     mine = fence_manager(harness)
     assert mine.find() == {"node-a"}
-    assert harness.cache.is_fenced("node-a") is stands
+    assert harness.cache.guards.is_fenced("node-a") is stands
     mine.delete("node-a")
     assert fences(harness) == []
 
@@ -205,7 +205,7 @@ def test_the_guard_stands_alone_where(harness: OperatorHarness, pod_slots: str) 
     harness.api.put(PODS, as_api(pod("neighbour", node="node-a")))
     node_guard(harness).reconcile("node-a", NOON)
     assert fences(harness) == []
-    assert harness.cache.guard_deadline("node-a") == str(DEADLINE)
+    assert harness.cache.guards.deadline("node-a") == str(DEADLINE)
 
 
 @pytest.mark.parametrize(("pod_slots", "fenced"), [("4", False), ("5", True)])
@@ -219,7 +219,7 @@ def test_a_fence_takes_no_slot_of_pods_whose_placeholders_are_gone(
     harness.api.put(PODS, as_api(pod("neighbour", node="node-a")))
     node_guard(harness).reconcile("node-a", NOON)
     assert bool(fences(harness)) is fenced
-    assert harness.cache.guard_deadline("node-a") == str(DEADLINE)
+    assert harness.cache.guards.deadline("node-a") == str(DEADLINE)
 
 
 def placed(*names: str, node: str = "node-a") -> list[CountedPod]:
@@ -282,7 +282,7 @@ def test_the_next_fence_of_a_node_takes_no_slot_that_a_pod_needs(harness: Operat
     harness.know(owner_pod(given=note(deadline=DEADLINE + 120), version="2"))
     guard.reconcile("node-a", NOON)
     assert [one.metadata.name for one in fences(harness)] == [FENCE]
-    assert harness.cache.guard_deadline("node-a") == str(DEADLINE + 120)
+    assert harness.cache.guards.deadline("node-a") == str(DEADLINE + 120)
 
 
 REFUSALS = {
@@ -302,9 +302,9 @@ def test_a_fence_that_cannot_be_made_is_tried_again_but_stops_no_hand_over_for_e
     for _ in range(2):
         with pytest.raises(type(refused)):
             keeper.reconcile("node-a", NOON)
-        assert harness.cache.guard_deadline("node-a") is None
+        assert harness.cache.guards.deadline("node-a") is None
     keeper.reconcile("node-a", NOON)
-    assert harness.cache.guard_deadline("node-a") == str(DEADLINE)
+    assert harness.cache.guards.deadline("node-a") == str(DEADLINE)
     assert fences(harness) == []
 
 

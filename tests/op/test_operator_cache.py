@@ -203,7 +203,7 @@ def test_a_list_of_owners(cache: Cache, version: int, listed: str, stays: bool) 
 def test_a_list_of_nodes(cache: Cache, version: int, listed: str, stays: bool) -> None:  # noqa: FBT001 - what the case wants
     cache.put_node(node(guarded="5", version=version))
     cache.replace_nodes(Listed((), listed))
-    assert (cache.guard_deadline("node-a") is not None) is stays
+    assert (cache.guards.deadline("node-a") is not None) is stays
 
 
 def test_a_list_is_taken_in(cache: Cache) -> None:
@@ -317,7 +317,7 @@ def test_a_slot_that_several_pods_claim_counts_once_until_its_last_deadline(cach
     cache.put_reservation(place(slot(SlotState.HELD)))
     for number, later in enumerate((5, 9, 0)):
         cache.put_owner(owner_pod(f"web-{number}", given=note(deadline=DEADLINE + later)))
-    assert cache.guard_users("node-a") == (note(deadline=DEADLINE + 9),)
+    assert cache.guards.users("node-a") == (note(deadline=DEADLINE + 9),)
 
 
 USERS: dict[str, tuple[Pod, bool]] = {
@@ -335,7 +335,7 @@ USERS: dict[str, tuple[Pod, bool]] = {
 def test_who_needs_a_guard(cache: Cache, pod: Pod, counts: bool) -> None:  # noqa: FBT001 - what the case wants
     cache.put_reservation(place(slot(SlotState.HELD)))
     cache.put_owner(pod)
-    assert bool(cache.guard_users("node-a") or cache.guard_users("node-z")) is counts
+    assert bool(cache.guards.users("node-a") or cache.guards.users("node-z")) is counts
 
 
 def test_a_node_that_needs_a_guard_is_of_interest_though_it_has_none(cache: Cache) -> None:
@@ -362,7 +362,7 @@ def test_a_node_that_goes_concerns_what_is_held_and_handed_over_there(cache: Cac
 def test_a_node_made_anew_under_its_name_is_not_taken_away_with_the_old_one(cache: Cache) -> None:
     cache.put_node(node(guarded="5", version=3, uid="new"))
     cache.remove_node(node(version=2, uid="old"))
-    assert cache.guard_deadline("node-a") == "5"
+    assert cache.guards.deadline("node-a") == "5"
 
 
 # --- observing

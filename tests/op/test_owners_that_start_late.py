@@ -118,7 +118,7 @@ def test_an_operator_that_starts_anew_counts_from_when_it_has_seen_the_guard(har
 
 def test_no_hand_over_begins_behind_a_guard_that_is_being_taken_off(harness: OperatorHarness) -> None:
     know_node(harness, taints=({"key": HANDOVER_TAINT, "value": str(DEADLINE + 9), "effect": "NoSchedule"},))
-    assert harness.cache.begin_unguarding("node-a")
+    assert harness.cache.guards.begin_unguarding("node-a")
     harness.know(WAITING, of=HANDING_OVER)
     seen = harness.cache.observe(HANDING_OVER.metadata.uid)
     assert seen is not None
@@ -134,7 +134,7 @@ def test_no_hand_over_begins_behind_a_guard_that_is_being_taken_off(harness: Ope
 def test_a_guard_that_a_hand_over_relies_on_is_not_taken_off(harness: OperatorHarness) -> None:
     know_node(harness, taints=({"key": HANDOVER_TAINT, "value": str(DEADLINE + 9), "effect": "NoSchedule"},))
     harness.know(WAITING, of=HANDING_OVER)
-    assert not harness.cache.begin_unguarding("node-a")
+    assert not harness.cache.guards.begin_unguarding("node-a")
 
 
 def test_a_node_is_open_while_its_kubelet_does_not_start_the_owner() -> None:
@@ -237,9 +237,9 @@ def test_one_that_expires_with_its_owner_on_the_way_has_failed() -> None:
 
 def test_owners_that_start_late_use_up_no_share_of_the_hand_overs(harness: OperatorHarness) -> None:
     harness.know(WAITING, of=HANDING_OVER)
-    assert harness.cache.handovers() == {"default": 1}
+    assert harness.cache.guards.handovers() == {"default": 1}
     harness.cache.put_owner(BOUND)
-    assert harness.cache.handovers() == {}
+    assert harness.cache.guards.handovers() == {}
 
 
 def test_an_owner_that_starts_late_counts_as_a_hand_over_that_went_well() -> None:

@@ -243,14 +243,14 @@ def test_the_guard_is_kept_for_a_successor_until_its_note_is_off() -> None:
     assert seen is not None
     assert [pod.metadata.name for pod in seen.placeholders.values()] == ["place-web-0"]
     assert [pod.metadata.name for pod in seen.successors.values()] == ["place-web-0-next"]
-    assert cache.guard_users("node-a") == (note(),)
+    assert cache.guards.users("node-a") == (note(),)
 
     settled = at_version(RUNS, "6")
     notes = {key: text for key, text in settled.metadata.annotations.items() if key != SLOT_ANNOTATION}
     cache.put_pod(
         msgspec.structs.replace(settled, metadata=msgspec.structs.replace(settled.metadata, annotations=notes))
     )
-    assert cache.guard_users("node-a") == ()
+    assert cache.guards.users("node-a") == ()
     cache.remove_pod(OLD)
     seen = cache.observe(PLACE_UID)
     assert seen is not None

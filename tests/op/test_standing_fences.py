@@ -98,7 +98,8 @@ def test_a_fence_is_renewed_before_it_ends_and_the_old_one_goes_after_it(harness
         if STANDING_FENCE_LABEL in body["metadata"]["labels"]:
             assert body["spec"]["activeDeadlineSeconds"] == 3600
             stamped = body["metadata"] | {"creationTimestamp": "2026-11-21T12:00:00Z"}
-            harness.cache.fences.put(msgspec.convert(body | {"metadata": stamped | {"resourceVersion": "900"}}, Pod))
+            versioned = body | {"metadata": stamped | {"resourceVersion": "900"}}
+            harness.cache.fenced.fences.put(msgspec.convert(versioned, Pod))
     created = datetime.fromisoformat("2026-11-21T12:00:00+00:00")
     reconcile(harness, now=created + timedelta(seconds=1799))
     before = {name for _, name in harness.api.objects["pods"] if name.startswith("standing-fence")}
@@ -112,11 +113,11 @@ def test_a_fence_stays_whatever_the_clock_of_the_api_server_says(harness: Operat
     know_nodes(harness, "node-a")
     harness.know(awaiting(), of=AWAITING)
     keeper = reconcile(harness)
-    for fence in harness.cache.fences.on("node-a"):
+    for fence in harness.cache.fenced.fences.on("node-a"):
         behind = msgspec.structs.replace(
             fence.metadata, creation_timestamp="2026-11-21T11:10:00Z", resource_version="900"
         )
-        harness.cache.fences.put(msgspec.structs.replace(fence, metadata=behind))
+        harness.cache.fenced.fences.put(msgspec.structs.replace(fence, metadata=behind))
     harness.api.calls.clear()
     keeper.reconcile("node-a", NOON)
     assert [call for call in harness.api.calls if call.startswith("delete")] == []
@@ -127,16 +128,16 @@ def test_a_fence_that_system_pods_preempt_is_made_again_only_once_it_is_gone(har
     know_nodes(harness, "node-a")
     harness.know(awaiting(), of=AWAITING)
     keeper = reconcile(harness)
-    (victim, _) = harness.cache.fences.on("node-a")
+    (victim, _) = harness.cache.fenced.fences.on("node-a")
     leaving = msgspec.structs.replace(
         victim.metadata, deletion_timestamp="2026-11-21T12:00:00Z", resource_version="900"
     )
-    harness.cache.fences.put(msgspec.structs.replace(victim, metadata=leaving))
+    harness.cache.fenced.fences.put(msgspec.structs.replace(victim, metadata=leaving))
     harness.api.calls.clear()
     keeper.reconcile("node-a", NOON)
     assert [call for call in harness.api.calls if call.startswith("create pods")] == []
     harness.api.delete(PODS, victim.metadata.name, namespace="berth-system")
-    harness.cache.fences.remove(victim)
+    harness.cache.fenced.fences.remove(victim)
     keeper.reconcile("node-a", NOON)
     assert fences(harness) == BOTH
 

@@ -142,7 +142,7 @@ class ReservationReconciler:
 
     def _in_turn(self, namespace: str, actions: tuple[Action, ...]) -> Iterator[Action]:
         """Yield the actions whose turn it is, and release owners from their gate whose turn is far off."""
-        under_way = self._cache.handovers()
+        under_way = self._cache.guards.handovers()
         for action in actions:
             if not isinstance(action, AssignSlot):
                 yield action

@@ -153,7 +153,7 @@ class Queues(Capability):
                 self.watches.start()
                 self._is_watching, self._is_clear = True, False
         elif not self._is_watching:
-            self._cache.keep_nodes({})
+            self._cache.fenced.keep_nodes({})
         # The last queue may be replaced in a moment, as by `kubectl replace --force`; and pods that have the gate would
         # wait for ever if nothing watched them.
         elif now - self._seen_at >= _LINGER_SECONDS and not self.store.has_gated():
@@ -167,7 +167,7 @@ class Queues(Capability):
         self._is_clear = False
         self._listing.stop()
         self._registration.forget()
-        self._cache.keep_nodes(None)
+        self._cache.fenced.keep_nodes(None)
         _forget_metrics()  # the replica that leads reports them
         metrics.QUEUES.clear()
         if self._is_watching:
@@ -237,8 +237,8 @@ class Queues(Capability):
         view = replace(
             self.store.view(nodes, reservations, reservations_with_owners, refusals),
             admitting=self._admitting(known_nodes),
-            fenced={node: self._cache.fence_users(node) for node in self._cache.fenced_nodes()},
-            unfenced=self._cache.unfenced(),
+            fenced={node: self._cache.fenced.users(node) for node in self._cache.fenced.nodes()},
+            unfenced=self._cache.fenced.unfenced(),
             away=frozenset(node.metadata.name for node in known_nodes).difference(nodes),
         )
         decision = decide_queues(view, self._clock.now())
@@ -289,7 +289,7 @@ class Queues(Capability):
         for decision in decisions:
             for node in decision.kept:
                 namespaces_by_node[node] = namespaces_by_node.get(node, frozenset()) | {decision.slots.namespace}
-        self._cache.keep_nodes(namespaces_by_node)
+        self._cache.fenced.keep_nodes(namespaces_by_node)
 
     def _reservations(self) -> tuple[Reservation, ...]:
         """Return the Reservations whose names are like those of slots."""

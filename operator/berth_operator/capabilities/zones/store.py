@@ -19,7 +19,7 @@ class ZoneStore(ListedObjects[RevocableZone]):
         super().__init__(ZONE, enqueue)
         self.are_known = False
         """Whether the zones were listed once; until then no fence of a lent node is taken off."""
-        self.fences = cache.keep_fences(is_lent_fence)
+        self.fences = cache.fenced.keep_fences(is_lent_fence)
 
     def named(self, name: str) -> RevocableZone | None:
         """Return the zone of a name, None for none."""

@@ -114,7 +114,7 @@ class FenceManager:
                 self._fences[node].discard(fence_pod)
                 if not self._fences[node]:
                     del self._fences[node]
-                    self._cache.put_fenced(node, is_fenced=False)
+                    self._cache.guards.put_fenced(node, is_fenced=False)
 
     def know(self, node: str, guard_deadline: str) -> None:
         """Record the fences of a guard, which the previous leader may have created after our list."""
@@ -145,7 +145,7 @@ class FenceManager:
             self._failures.pop(node, None)
             self._fences.setdefault(node, set()).add(name)
             if stands:
-                self._cache.put_fenced(node, is_fenced=True)
+                self._cache.guards.put_fenced(node, is_fenced=True)
 
     def _tolerate(self, node: str, error: BerthError) -> None:
         """Raise the error of a failed creation while tries are left; after the last one the node has no fence."""
@@ -162,7 +162,7 @@ def has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> bool
     """Return whether a node has `pods` pod slots beside those of its pods and of the pods on their way to it."""
     # The cache comes first: a pod that is bound in between counts twice, never not at all. A pod whose placeholder is
     # gone is in no list, and its slot is free until it is bound.
-    pods_coming, slots = len(cache.guard_users(node)), cache.pod_slots(node)
+    pods_coming, slots = len(cache.guards.users(node)), cache.pod_slots(node)
     counted = cache.pod_counts.on(node)
     if counted is not None and counted + pods_coming + pods + _SPARE_SLOTS <= slots:
         return True

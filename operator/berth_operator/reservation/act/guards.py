@@ -32,11 +32,12 @@ class NodeGuard:
         A deadline in the past does not remove the guard: it is extended as long as the hand-over goes on. Returns the
         seconds until the guard may go, None where time changes nothing.
         """
-        deadline = max((assignment.deadline for assignment in self._cache.guard_users(node)), default=None)
+        deadline = max((assignment.deadline for assignment in self._cache.guards.users(node)), default=None)
         try:
             if deadline is None:
                 return self._open(node)
-            if not (self._is_long_enough(self._cache.guard_deadline(node), deadline) and self._cache.has_guard(node)):
+            is_long_enough = self._is_long_enough(self._cache.guards.deadline(node), deadline)
+            if not (is_long_enough and self._cache.guards.stands_on(node)):
                 # In this order, so that each node with our taint has a fence.
                 self._fences.create(node, max(deadline, int(now.timestamp())), now)
                 self._guard(node, deadline)
@@ -46,17 +47,17 @@ class NodeGuard:
 
     def _open(self, node: str) -> float | None:
         """Remove guard and fence once the settling time is over; return the seconds that are left of it."""
-        current = self._cache.guard_deadline(node)
+        current = self._cache.guards.deadline(node)
         if current is None:
             self._fences.delete(node)
             return None
         # A fence needs no more time: schedulers see its deletion after the binding, for both are changes of pods.
-        is_fenced = self._cache.is_fenced(node)
+        is_fenced = self._cache.guards.is_fenced(node)
         settle_seconds = self._settings.settle_seconds if is_fenced else self._settings.unfenced_settle_seconds
-        left_seconds = settle_seconds - self._cache.guard_idle_seconds(node)
+        left_seconds = settle_seconds - self._cache.guards.idle_seconds(node)
         if left_seconds > 0:
             return left_seconds
-        if self._cache.begin_unguarding(node):
+        if self._cache.guards.begin_unguarding(node):
             self._fences.know(node, current)
             # The fence goes last: a node with our taint always has one, even if this process ends in between.
             self._unguard(node)
@@ -73,7 +74,7 @@ class NodeGuard:
         known_node, value = self._cache.node(node), str(deadline)
         patched = put_taint(self._client, node, key=HANDOVER_TAINT, value=value, known=known_node, type=GuardableNode)
         self._cache.put_node(patched)
-        self._cache.end_unguarding(node)
+        self._cache.guards.end_unguarding(node)
         _LOG.info(telemetry.GUARDED, **{telemetry.KEY_NODE: node, telemetry.KEY_EXPIRES: deadline})
 
     def _unguard(self, node: str) -> None:

@@ -104,7 +104,7 @@ class NodeChooser:
     def _choose(self, reservation: Reservation, slots: Sequence[SlotId]) -> NodeChoice:
         nodes = self._look()
         is_fenced = reservation.spec.fence is Fence.NODE
-        kept_nodes = self._cache.kept_from(reservation.metadata.namespace)
+        kept_nodes = self._cache.fenced.kept_from(reservation.metadata.namespace)
         demands = [
             TaskDemand(
                 slots=tuple(slot for slot in slots if slot[0] == task.name),

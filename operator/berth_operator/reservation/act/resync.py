@@ -120,7 +120,7 @@ class Resync:
             self._enqueue(STRAYS_KEY)
         self._enqueue(BEST_EFFORT_KEY)
         left_nodes = self._fences.find() if looks_for_leftovers else frozenset()
-        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | left_nodes:
+        for node in self._cache.nodes_of_interest() | self._cache.fenced.awaited_nodes() | left_nodes:
             self._enqueue(Key(KeyKind.NODE, node))
         if looks_for_leftovers:
             self._scope.refresh()

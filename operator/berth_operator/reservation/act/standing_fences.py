@@ -72,9 +72,9 @@ class StandingFences:
         nodes = len(self._cache.nodes())
         chosen_nodes = self._chosen_nodes() if awaited else []
         return FenceBudget(
-            self._cache.fenced_nodes(namespace, awaited=awaited)
+            self._cache.fenced.nodes(namespace, awaited=awaited)
             | {node for node, chosen_for in chosen_nodes if chosen_for == namespace},
-            self._cache.fenced_nodes(awaited=awaited) | {node for node, _ in chosen_nodes},
+            self._cache.fenced.nodes(awaited=awaited) | {node for node, _ in chosen_nodes},
             self._limits.of(namespace).fenced_nodes.most_of(nodes),
             self._limits.cluster.fenced_nodes.most_of(nodes),
         )
@@ -93,9 +93,9 @@ class StandingFences:
 
     def reconcile(self, node: str, now: datetime) -> None:
         """Fence a node while a Reservation awaits its capacity, or it is kept."""
-        using_namespaces = self._cache.fence_users(node)
-        standing_fences = self._cache.fences.on(node)
-        if not using_namespaces and not self._cache.knows_kept_nodes:
+        using_namespaces = self._cache.fenced.users(node)
+        standing_fences = self._cache.fenced.fences.on(node)
+        if not using_namespaces and not self._cache.fenced.knows_kept_nodes:
             return
         lasting_by_kind = (
             {kind_of_fence(fence): fence for fence in standing_fences if lasts(fence, _STANDING_PERIOD_SECONDS, now)}
@@ -106,7 +106,7 @@ class StandingFences:
         if any(fence.is_terminating for fence in standing_fences) and missing_kinds:
             return  # system pods are on their way in: a fence that is created now would be preempted, too
         why = self._create(node, missing_kinds, using_namespaces, now) if missing_kinds else ""
-        self._cache.put_unfenced(node, why)
+        self._cache.fenced.put_unfenced(node, why)
         if not why:
             for fence in standing_fences:
                 if fence not in lasting_by_kind.values():
@@ -123,7 +123,7 @@ class StandingFences:
                 fences = [created for kind in kinds if (created := self._create_one(node, kind, now)) is not None]
             except BerthError as error:
                 self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
-                self._cache.put_unfenced(node, str(error))
+                self._cache.fenced.put_unfenced(node, str(error))
                 raise
         if any(map(requests_anything, fences)):
             for fence in fences:
@@ -142,7 +142,7 @@ class StandingFences:
             fence = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
             return None
-        self._cache.fences.put(fence)
+        self._cache.fenced.fences.put(fence)
         return fence
 
     def _why_not(self, node: str, namespaces: frozenset[str]) -> str:
@@ -150,12 +150,12 @@ class StandingFences:
         refusals = [self._budget(namespace, awaited=False).why_not(node) for namespace in sorted(namespaces)]
         if all(refusals):
             return refusals[0]
-        is_fenced = bool(self._cache.fences.on(node))
+        is_fenced = bool(self._cache.fenced.fences.on(node))
         return "" if is_fenced or has_room(self._client, self._cache, node, len(FenceKind)) else NO_POD_SLOT
 
     def _delete(self, fence: Pod) -> None:
         delete_at_once(self._client, fence)
-        self._cache.fences.remove(fence)
+        self._cache.fenced.fences.remove(fence)
 
 
 class BestEffortPods:
@@ -174,7 +174,7 @@ class BestEffortPods:
 
         Raises the first refusal at the end.
         """
-        if not self._cache.fences.all():
+        if not self._cache.fenced.fences.all():
             return
         with self._lock:
             seconds_left = self._next - time.monotonic()

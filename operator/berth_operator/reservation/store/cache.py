@@ -5,44 +5,38 @@ It can be rebuilt from the API at any time, so it is never the only record of a 
 
 import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from berth_core import (
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
-    Fence,
     ObjectMeta,
     Pod,
     Reservation,
     ReservationStatus,
     SlotState,
-    is_unschedulable,
     oldest_first,
 )
 from berth_core.objects import age_order
 from berth_kube import Listed, version_number
 from berth_operator.reservation.assignment import Assignment
-from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
 from berth_operator.reservation.node_choice import NodeChoice, SlotId
 from berth_operator.reservation.observation import Observation, ProbeResult, Verdict
 from berth_operator.reservation.pod_state import awaited_node
-from berth_operator.reservation.store.listed_objects import FenceStore
+from berth_operator.reservation.store.fenced_nodes import FencedNodes
+from berth_operator.reservation.store.handover_guards import HandoverGuards
 from berth_operator.reservation.store.node_surveys import NodeChoices, NodeSurveys
 from berth_operator.reservation.store.nodes import GuardableNode, NodeIndex
 from berth_operator.reservation.store.pod_counts import PodCounts
-from berth_operator.reservation.store.pods import PodStore, by_slot, reservation_key, reservation_uid
+from berth_operator.reservation.store.pods import PodStore, by_slot, reservation_key
 from berth_operator.reservation.store.reservations import ReservationStore
 from berth_operator.reservation.store.versions import Tombstones, must_have, put_all, supersedes, version_of
 from berth_operator.reservation.surveys import build_survey
-from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, Key, KeyKind
-
-_SETTLED = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
+from berth_operator.runtime.workqueue import Key, KeyKind
 
 
 class Cache:
@@ -62,13 +56,9 @@ class Cache:
         self._nodes = NodeIndex()
         self.pod_counts = PodCounts()
         self._surveys = NodeSurveys()
-        self.fences = FenceStore(enqueue, BEST_EFFORT_KEY)
-        """Standing fences."""
-        self._other_fences: list[tuple[Callable[[Pod], bool], FenceStore]] = []
-        self._unfenced: dict[str, str] = {}
-        """Node whose capacity is awaited to why it has no fence."""
-        self._kept: Mapping[str, frozenset[str]] | None = {}
         self._choices = NodeChoices()
+        self.fenced = FencedNodes(self._lock, enqueue, self._reservations, self._pods.placeholders)
+        self.guards = HandoverGuards(self._lock, enqueue, self._reservations, self._pods, self._nodes)
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
 
     def count_time_by(self, seconds: Callable[[], float]) -> None:
@@ -248,111 +238,6 @@ class Cache:
         with self._lock:
             return tuple(self._pods.placeholders)
 
-    def keep_fences(self, are_concerned: Callable[[Pod], bool]) -> FenceStore:
-        """Return a store for certain fences, which count as no standing fences from now on."""
-        store = FenceStore(self._enqueue_key)
-        self._other_fences.append((are_concerned, store))
-        return store
-
-    def store_of_fence(self, fence: Pod) -> FenceStore:
-        return next((store for is_concerned, store in self._other_fences if is_concerned(fence)), self.fences)
-
-    def replace_fences(self, listed: Listed[Pod]) -> None:
-        """Store a complete list of fences of all sorts."""
-        by_store: dict[int, list[Pod]] = defaultdict(list)
-        for fence in listed.items:
-            by_store[id(self.store_of_fence(fence))].append(fence)
-        for store in (self.fences, *(store for _, store in self._other_fences)):
-            store.replace(replace(listed, items=tuple(by_store[id(store)])))
-
-    def keep_nodes(self, kept: Mapping[str, frozenset[str]] | None) -> None:
-        """Record the kept nodes, each with the namespaces that use it; while they are unknown (None) no fence goes."""
-        with self._lock:
-            kept_before, self._kept = self._kept, kept
-        if kept_before != kept:
-            fenced = [pod.spec.node_name for pod in self.fences.all()] if kept_before is None else []
-            self._enqueue(*(Key(KeyKind.NODE, node) for node in sorted({*(kept_before or ()), *(kept or ()), *fenced})))
-
-    def kept_from(self, namespace: str) -> frozenset[str]:
-        """Return the nodes that are kept for other namespaces."""
-        with self._lock:
-            return frozenset(node for node, homes in self._to_be_fenced().items() if namespace not in homes)
-
-    def _to_be_fenced(self) -> Mapping[str, frozenset[str]]:
-        """Return the kept nodes, except those that may have no fence."""
-        return {node: homes for node, homes in (self._kept or {}).items() if node not in self._unfenced}
-
-    def unfenced(self) -> dict[str, str]:
-        """Return why nodes that should be fenced are not."""
-        with self._lock:
-            return dict(self._unfenced)
-
-    @property
-    def knows_kept_nodes(self) -> bool:
-        with self._lock:
-            return self._kept is not None
-
-    def fence_users(self, node: str) -> frozenset[str]:
-        """Return the namespaces for which a node should be fenced.
-
-        It is kept for them, or their Reservations await its capacity after a scheduler has found no room there.
-        """
-        with self._lock:
-            waiting_pods = [pod for pod in self._pods.placeholders.awaiting(node) if not pod.is_terminating]
-            uids = {reservation_uid(pod) for pod in waiting_pods if is_unschedulable(pod)}
-            known_reservations = [
-                reservation for uid in uids if (reservation := self._reservations.get(uid)) is not None
-            ]
-            kept_namespaces = (self._kept or {}).get(node, frozenset())
-        awaiting = (
-            reservation
-            for reservation in known_reservations
-            if reservation.is_live and reservation.spec.fence is Fence.NODE
-        )
-        return kept_namespaces | {reservation.metadata.namespace for reservation in awaiting}
-
-    def fenced_nodes(self, namespace: str | None = None, *, awaited: bool = False) -> frozenset[str]:
-        """Return the nodes that are fenced, for a namespace if one is given; `awaited` adds those soon to be fenced."""
-        with self._lock:
-            fenced = {pod.spec.node_name for pod in self.fences.all() if not pod.is_terminal}
-            placeholders = self._pods.placeholders
-            uids_by_node = {
-                node: set(map(reservation_uid, placeholders.awaiting(node))) for node in placeholders.awaited_nodes()
-            }
-            wanting = {
-                reservation.metadata.uid: reservation.metadata.namespace
-                for uid in set().union(*uids_by_node.values())
-                if (reservation := self._reservations.get(uid)) is not None and reservation.spec.fence is Fence.NODE
-            }
-            kept_by_node, nodes_to_fence = self._kept or {}, self._to_be_fenced().keys()
-        namespaces_by_node = {
-            node: {wanting[uid] for uid in uids if uid in wanting} for node, uids in uids_by_node.items()
-        }
-        if awaited:
-            fenced |= nodes_to_fence | {node for node, namespaces in namespaces_by_node.items() if namespaces}
-        return frozenset(
-            node
-            for node in fenced
-            if namespace in {None, *namespaces_by_node.get(node, ()), *kept_by_node.get(node, ())}
-        )
-
-    def put_unfenced(self, node: str, why: str) -> None:
-        """Record why an awaited node has no fence, "" for one that has or needs none."""
-        with self._lock:
-            why_before = self._unfenced.get(node, "")
-            if why:
-                self._unfenced[node] = why
-            else:
-                self._unfenced.pop(node, None)
-            concerned_pods = self._pods.placeholders.awaiting(node) if why_before != why else ()
-        self._enqueue(*map(reservation_key, concerned_pods))
-
-    def awaited_nodes(self) -> set[str]:
-        """Return the nodes with a standing fence, that are kept, or whose capacity is awaited."""
-        with self._lock:
-            nodes = {*self._pods.placeholders.awaited_nodes(), *(self._kept or ())}
-            return nodes | {pod.spec.node_name for pod in self.fences.all()}
-
     def put_pod(self, pod: Pod) -> None:
         """Store a pod in a hand-over, which is an owner or the successor of a placeholder."""
         put = self.put_placeholder if PLACEHOLDER_LABEL in pod.metadata.labels else self.put_owner
@@ -408,7 +293,7 @@ class Cache:
                 return
             change = self._nodes.put(node)
         if change.of_guard:
-            self._enqueue_handovers(node_name)
+            self.guards.queue_handovers(node_name)
         if change.of_access:
             self._enqueue_held(node_name)
 
@@ -423,7 +308,7 @@ class Cache:
                 return
             self._nodes.remove(node_name)
         self._enqueue_held(node_name)
-        self._enqueue_handovers(node_name)
+        self.guards.queue_handovers(node_name)
 
     def replace_nodes(self, listed: Listed[GuardableNode]) -> None:
         self._end_refuted(listed)
@@ -436,12 +321,6 @@ class Cache:
             pods = self._pods.placeholders.on(node)
         self._enqueue(*map(reservation_key, pods))
 
-    def _enqueue_handovers(self, node: str) -> None:
-        """Queue a node and the Reservations that hand over slots there."""
-        with self._lock:
-            pods = self._pods.targets.on(node)
-        self._enqueue(Key(KeyKind.NODE, node), *map(reservation_key, pods))
-
     def control_plane_nodes(self) -> frozenset[str]:
         """Return the names of control-plane nodes, by label or taint."""
         with self._lock:
@@ -451,83 +330,6 @@ class Cache:
         """Return the names of control-plane nodes that only a taint marks."""
         with self._lock:
             return self._nodes.unlabelled_control_plane()
-
-    def guard_users(self, node: str) -> tuple[Assignment, ...]:
-        """Return a node's slots that living pods were given and wait for; a bound pod waits no more."""
-        with self._lock:
-            pods = self._pods.targets.on(node)
-            reservations = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
-        users_by_slot: dict[tuple[str, str, int], Assignment] = {}
-        for pod in pods:
-            reservation = reservations[reservation_uid(pod)]
-            if reservation is None or pod.is_terminating or pod.spec.node_name:
-                continue
-            is_placeholder = PLACEHOLDER_LABEL in pod.metadata.labels
-            slots = slots_by_key(reservation)
-            assignment = Assignment.from_pod(pod) if is_placeholder else trusted_assignment(reservation, pod, slots)
-            if assignment is not None and (
-                is_placeholder or slots[assignment.task, assignment.index].state not in _SETTLED
-            ):
-                slot = (reservation.metadata.uid, assignment.task, assignment.index)  # several pods may claim one
-                users_by_slot[slot] = max(
-                    assignment, users_by_slot.get(slot, assignment), key=lambda claim: claim.deadline
-                )
-        return tuple(users_by_slot.values())
-
-    def guard_idle_seconds(self, node: str) -> float:
-        """Return how long ago a node's guard was first seen or, if that is later, a pod was last bound there."""
-        with self._lock:
-            idle_since = max(self._nodes.guarded_since(node), self._pods.targets.last_bound(node))
-            return self._pods.seconds() - idle_since
-
-    def begin_unguarding(self, node: str) -> bool:
-        """Stop relying on a node's guard for new hand-overs; return False if one is under way already."""
-        # The check and the mark are one step: a hand-over that began between them would lose its guard.
-        with self._lock:
-            if self.guard_users(node):
-                return False
-            self._nodes.disregard_guard(node)
-            return True
-
-    def end_unguarding(self, node: str) -> None:
-        """Rely on a node's guard for hand-overs again."""
-        with self._lock:
-            self._nodes.regard_guard(node)
-        self._enqueue_handovers(node)
-
-    def put_fenced(self, node: str, *, is_fenced: bool) -> None:
-        """Record whether a fence of a node's hand-overs stands."""
-        with self._lock:
-            self._nodes.put_fenced(node, is_fenced=is_fenced)
-
-    def is_fenced(self, node: str) -> bool:
-        """Return whether a fence of a node's hand-overs stands, as far as this process knows."""
-        with self._lock:
-            return self._nodes.is_fenced(node)
-
-    def has_guard(self, node: str) -> bool:
-        """Return whether a node's guard stands, and is not being taken off."""
-        with self._lock:
-            return bool(self._nodes.guards({node}))
-
-    def handovers(self) -> Counter[str]:
-        """Count by namespace the slots that pods in a hand-over wait for; costs as much as there are such pods."""
-        # A pod whose note cannot be trusted counts once: anyone may write a note of thousands of slots.
-        slots_by_namespace: Counter[str] = Counter()
-        with self._lock:
-            for pod, claimed in self._pods.targets.waiting():
-                reservation = self._reservations.get(reservation_uid(pod)) if claimed.further else None
-                note = None
-                if reservation is not None:
-                    note = trusted_assignment(reservation, pod, slots_by_key(reservation))
-                slots_by_namespace[pod.metadata.namespace] += 1 if note is None else len(note.slots)
-        return slots_by_namespace
-
-    def guard_deadline(self, node: str) -> str | None:
-        """Return the value of a node's guard, None without one."""
-        with self._lock:
-            known_node = self._nodes.get(node)
-        return known_node.guard_deadline if known_node else None
 
     def pod_slots(self, node: str) -> int:
         """Return a node's allocatable pods, 0 for an unknown node."""
@@ -659,7 +461,7 @@ class Cache:
                 probe=self._reservations.probes.aged_result_for(reservation, time.monotonic()),
                 choice=choice,
                 refusal=self._reservations.refusal_of(uid),
-                unfenced={node: self._unfenced[node] for node in nodes_awaited & self._unfenced.keys()},
+                unfenced=self.fenced.unfenced(nodes_awaited),
             )
 
     def pods_of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:

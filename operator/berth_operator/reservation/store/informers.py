@@ -254,11 +254,11 @@ class Informers:
     def _handle_fence(self, item: WatchItem[Pod]) -> None:
         match item:
             case Listed():
-                self._cache.replace_fences(item)
+                self._cache.fenced.replace(item)
             case Changed(pod):
-                self._cache.store_of_fence(pod).put(pod)
+                self._cache.fenced.store_of(pod).put(pod)
             case Removed(pod):
-                self._cache.store_of_fence(pod).remove(pod)
+                self._cache.fenced.store_of(pod).remove(pod)
             case Bookmark():
                 pass
 

@@ -233,7 +233,8 @@ def test_a_pod_larger_than_a_slot_uses_up_none_before_it_has_a_place() -> None:
 def test_no_slot_is_made_for_a_node_that_is_fenced_for_others(*, is_awaited: bool, want: str) -> None:
     one = simulated_slots(held=FENCED, suspend=True)
     one.is_frozen = True
-    one.cache.fences.put(pod("fence", namespace=DEFAULT_NAMESPACE, node="node-a", labels={STANDING_FENCE_LABEL: ""}))
+    fence = pod("fence", namespace=DEFAULT_NAMESPACE, node="node-a", labels={STANDING_FENCE_LABEL: ""})
+    one.cache.fenced.fences.put(fence)
     if is_awaited:
         one.api.put(RESERVATIONS, as_api(place(capacity=Capacity.WHEN_FREE, fence=Fence.NODE)))
         one.cache.put_placeholder(awaiting("node-a"))
@@ -251,9 +252,9 @@ def test_the_slots_of_a_template_are_not_put_on_one_node_as_its_pods_may_have_to
 def test_a_replica_that_does_not_lead_takes_no_fence_off_until_it_knows_the_queues() -> None:
     one = fenced()
     one.controller.stop_term()
-    assert not one.cache.knows_kept_nodes
+    assert not one.cache.fenced.knows_kept_nodes
     one.settle()
-    assert one.cache.fence_users("node-a") == {"b"}
+    assert one.cache.fenced.users("node-a") == {"b"}
 
 
 def test_for_a_pod_that_waits_in_the_queue_the_room_becomes_a_slot_before_it_is_anybodys() -> None:
@@ -278,20 +279,20 @@ def test_switched_off_nothing_is_kept(change: dict[str, Any]) -> None:
     one.write("q2", **(HELD | {"held": FENCED} | change))
     one.settle()
     assert nodes(one) == ()
-    assert one.cache.fence_users("node-a") == frozenset()
+    assert one.cache.fenced.users("node-a") == frozenset()
 
 
 def test_without_a_queue_nothing_is_kept() -> None:
     one = fenced()
-    assert one.cache.fence_users("node-a") == {"b"}
+    assert one.cache.fenced.users("node-a") == {"b"}
     del one.api.objects[QUEUES.plural]["", "q2"]
     one.settle()
-    assert one.cache.fence_users("node-a") == frozenset()
+    assert one.cache.fenced.users("node-a") == frozenset()
 
 
 def test_a_node_that_a_limit_keeps_from_its_fence_is_said() -> None:
     one = fenced()
-    one.cache.put_unfenced("node-a", "2 nodes may be fenced in the cluster (limit maxFencedNodes)")
+    one.cache.fenced.put_unfenced("node-a", "2 nodes may be fenced in the cluster (limit maxFencedNodes)")
     one.settle()
     assert one.says("q2", QueueCondition.HELD) == ("False", "NotFenced")
     assert "1 node not fenced: node-a: 2 nodes may be fenced" in one.message("q2", QueueCondition.HELD)
@@ -314,7 +315,7 @@ def standing(harness: OperatorHarness) -> set[str]:
 
 
 def keep(harness: OperatorHarness, **kept: str) -> StandingFences:
-    harness.cache.keep_nodes({f"node-{name}": frozenset({home}) for name, home in kept.items()})
+    harness.cache.fenced.keep_nodes({f"node-{name}": frozenset({home}) for name, home in kept.items()})
     fences = harness.standing_fences
     for name in ("node-a", "node-b"):
         fences.reconcile(name, NOON)
@@ -332,11 +333,11 @@ def test_a_kept_node_is_fenced_and_no_longer_than_it_is_kept(harness: OperatorHa
 def test_until_it_is_known_which_nodes_are_kept_no_fence_is_taken_off(harness: OperatorHarness) -> None:
     know(harness, "node-a", "node-b")
     fences = keep(harness, a="ml")
-    harness.cache.keep_nodes(None)
+    harness.cache.fenced.keep_nodes(None)
     fences.reconcile("node-a", NOON)
     assert standing(harness) == {"node-a"}
     harness.queued.clear()
-    harness.cache.keep_nodes({})
+    harness.cache.fenced.keep_nodes({})
     assert [key.name for key in harness.queued] == ["node-a"], "it is looked at again"
 
 
@@ -347,7 +348,7 @@ def test_kept_nodes_count_once_in_the_limits_of_their_namespace(harness: Operato
     harness.settings = type(harness.settings)(limits=limits)
     fences = keep(harness, a="ml", b="ml")
     assert standing(harness) == {"node-a"}
-    assert "its namespace may fence 1 node" in harness.cache.unfenced()["node-b"]
+    assert "its namespace may fence 1 node" in harness.cache.fenced.unfenced()["node-b"]
     assert fences.budget("ml").by_namespace == {"node-a"}, "as long as the other may have none"
 
 
@@ -367,7 +368,7 @@ def test_a_kept_node_that_may_have_no_fence_is_kept_from_nobody_and_uses_up_no_l
 def test_no_slot_of_others_waits_for_a_kept_node(harness: OperatorHarness) -> None:
     know(harness, "node-a", "node-b")
     chooser = NodeChooser(harness.context, harness.standing_fences.budget)
-    harness.cache.keep_nodes({"node-a": frozenset({"ml"})})
+    harness.cache.fenced.keep_nodes({"node-a": frozenset({"ml"})})
     chosen: dict[str, set[str]] = {}
     for home in ("ml", "default"):
         one = place(capacity=Capacity.WHEN_FREE, fence=Fence.NODE, namespace=home)
