@@ -32,8 +32,6 @@ from surge_moves import KNOWN, NO_PART_OF_IT, PLANNER, Released, generations, is
 
 from berth_core import Pod
 from berth_kube import DEPLOYMENTS, NODES, PDBS, PODS, SERVICES, KubeClient
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import Call, FaultKind, HoldPlan, NoFaults
 from berth_sandbox.invariants import Invariant
 from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
@@ -41,6 +39,8 @@ from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, pod_template, require_rest
 from control_planes import control_plane, say_nothing
 from descheduling_stage import Run
+from fault_proxy import FaultProxy
+from faults import Call, FaultKind, HoldPlan, NoFaults
 from ready_endpoints import ready_endpoints, watched_endpoints
 from service_processes import OperatorProcess
 from waiting import eventually

@@ -43,14 +43,14 @@ from berth_kube import (
     Removed,
     WatchItem,
 )
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import Call, FaultKind, HoldPlan, NoFaults
 from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, pod_template
 from control_planes import control_plane, say_nothing
 from descheduling_stage import Run
+from fault_proxy import FaultProxy
+from faults import Call, FaultKind, HoldPlan, NoFaults
 from ready_endpoints import Endpoints, ready_endpoints, watched_endpoints
 from service_processes import OperatorProcess
 from waiting import eventually

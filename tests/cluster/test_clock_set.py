@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 
 from berth_core.reservations import ReservationPhase, ReservationReason
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import FaultKind, HoldPlan
 from berth_sandbox.sandbox import Sandbox
+from fault_proxy import FaultProxy
+from faults import FaultKind, HoldPlan
 from handover_calls import deletes_the_placeholder
 from proxied_operator import held, proxy, undisturbed
 from reservation_stage import Stage, is_gated

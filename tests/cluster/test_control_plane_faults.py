@@ -14,10 +14,10 @@ from berth_core.names import WEBHOOK_CONFIGURATION
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.resources import MUTATING_WEBHOOKS
 from berth_operator.reservation.assignment import Assignment
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import BalancerFaultAt, Call, FaultKind, HoldPlan
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes
+from fault_proxy import FaultProxy
+from faults import BalancerFaultAt, Call, FaultKind, HoldPlan
 from handover_calls import deletes_the_placeholder, nominates_the_pod, takes_the_gate_off
 from outages import CHANGING, EXPIRING, HELD, OUTAGES, OWNER, WITNESS, Recovery
 from proxied_operator import held, operator, proxy, undisturbed

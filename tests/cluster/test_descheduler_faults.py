@@ -17,9 +17,9 @@ import pytest
 from background_runs import LONGEST_SECONDS, BackgroundRun
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import BalancerFaultAt, Call, Fault, FaultKind, NoFaults
 from descheduling_stage import MOVERS, Scene
+from fault_proxy import FaultProxy
+from faults import BalancerFaultAt, Call, Fault, FaultKind, NoFaults
 from outages import RUN_OPTIONS, RUN_SECONDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]

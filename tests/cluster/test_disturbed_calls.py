@@ -11,9 +11,9 @@ import pytest
 
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import RESERVATIONS
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import BalancerFaults, FaultKind, FaultPlan, NoFaults, SeededFaults
 from cluster_objects import overbooked_nodes
+from fault_proxy import FaultProxy
+from faults import BalancerFaults, FaultKind, FaultPlan, NoFaults, SeededFaults
 from proxied_operator import operator, proxy, undisturbed
 from reservation_stage import Stage
 from service_processes import OperatorProcess

@@ -13,10 +13,10 @@ import pytest
 from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, ReservationPhase, ReservationReason
 from berth_kube.resources import NODES, PODS, RESERVATIONS
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import BalancerFaultAt, Call, FaultKind, HoldPlan
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import let_the_scheduler_hear, overbooked_nodes
+from fault_proxy import FaultProxy
+from faults import BalancerFaultAt, Call, FaultKind, HoldPlan
 from handover_calls import (
     CALLS,
     deletes_the_placeholder,

@@ -8,10 +8,10 @@ import pytest
 from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import DEPLOYMENTS
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import FaultKind, HoldPlan
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_deployment, make_priority_class, overbooked_nodes, pods
+from fault_proxy import FaultProxy
+from faults import FaultKind, HoldPlan
 from handover_calls import deletes_the_placeholder
 from proxied_operator import held, operator, proxy, undisturbed
 from reservation_stage import Stage

@@ -11,9 +11,9 @@ from typing import Final
 import pytest
 
 from berth_core.reservations import ReservationPhase
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import Call, FaultKind, HoldPlan, NoFaults
 from cluster_objects import overbooked_nodes
+from fault_proxy import FaultProxy
+from faults import Call, FaultKind, HoldPlan, NoFaults
 from handover_calls import CALLS, records_the_event
 from proxied_operator import calls, operator, proxy, undisturbed
 from reservation_stage import Stage

@@ -25,9 +25,9 @@ from berth_operator.runtime.app import App
 from berth_operator.runtime.kopf_handlers import declare_reservations
 from berth_operator.runtime.kopf_runtime import configure
 from berth_operator.runtime.kopf_session import connection_info
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import Call, Fault, FaultKind, NoFaults
 from berth_sandbox.sandbox import Sandbox
+from fault_proxy import FaultProxy
+from faults import Call, Fault, FaultKind, NoFaults
 from health_port import ask_state
 from outages import LONG_SECONDS
 from proxied_operator import calls, proxy, undisturbed

@@ -16,11 +16,11 @@ from background_runs import LONGEST_SECONDS
 from berth_core.reservations import ReservationPhase
 from berth_kube import KubeError, NotFoundError
 from berth_kube.resources import CONFIG_MAPS, NODES, PODS, RESERVATIONS
-from berth_sandbox.fault_proxy import FaultProxy
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_reservation, label_owner, make_namespace, pod_template, read_reservation
 from control_planes import control_plane
+from fault_proxy import FaultProxy
 from health_port import ask_state
 from relays import Relay
 from reservation_stage import Stage

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import BalancerFaultAt, Call, FaultKind, HoldPlan, NoFaults
+from fault_proxy import FaultProxy
+from faults import BalancerFaultAt, Call, FaultKind, HoldPlan, NoFaults
 from proxied_operator import operator, proxy, undisturbed
 from queue_users import QUEUE_1, Users, begin, lets_go, require_admitted, users
 from service_processes import OperatorProcess

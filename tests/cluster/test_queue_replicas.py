@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import FaultKind, HoldPlan, NoFaults
 from berth_sandbox.sandbox import Sandbox
+from fault_proxy import FaultProxy
+from faults import FaultKind, HoldPlan, NoFaults
 from queue_users import QUEUE_1, Users, begin, lets_go, require_admitted, users
 from replicas import running_replicas
 from waiting import eventually

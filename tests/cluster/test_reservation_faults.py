@@ -11,10 +11,10 @@ from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, 
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_sandbox.components import Component
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import BalancerFaultAt, FaultKind, FaultPlan, NoFaults
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.sandbox import Sandbox
+from fault_proxy import FaultProxy
+from faults import BalancerFaultAt, FaultKind, FaultPlan, NoFaults
 from handover_calls import patches
 from proxied_operator import operator, proxy, undisturbed
 from reservation_stage import Stage, is_gated

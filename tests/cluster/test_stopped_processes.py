@@ -13,10 +13,10 @@ from typing import Final
 import pytest
 
 from berth_core.reservations import ReservationPhase, SlotState
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import FaultKind, HoldPlan, NoFaults
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes
+from fault_proxy import FaultProxy
+from faults import FaultKind, HoldPlan, NoFaults
 from handover_calls import deletes_the_placeholder
 from proxied_operator import proxy, undisturbed
 from reservation_stage import Stage, is_gated

@@ -10,16 +10,10 @@ import pytest
 from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.migration_plans import MoveStatus
 from berth_descheduler.cli.main import run as berth
-from berth_kube.resources import (
-    DEPLOYMENTS,
-    MIGRATION_PLANS,
-    PDBS,
-    PODS,
-    SERVICES,
-)
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import Call, FaultKind, HoldPlan
+from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, PDBS, PODS, SERVICES
 from descheduling_stage import MOVERS, PLANNER, Run, Scene
+from fault_proxy import FaultProxy
+from faults import Call, FaultKind, HoldPlan
 from ready_endpoints import ready_endpoints, watched_endpoints
 from service_processes import OperatorProcess
 

@@ -29,11 +29,11 @@ from berth_kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
 from berth_operator.admission.certificates import CertificateBundle
 from berth_operator.reservation.manifests import build_probe
 from berth_operator.settings import PlaceholderSettings
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import Call, Fault, FaultKind, NoFaults
 from berth_sandbox.ports import LOOPBACK
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes
+from fault_proxy import FaultProxy
+from faults import Call, Fault, FaultKind, NoFaults
 from issuers import Issuer
 from replicas import Replica, Replicas, running_replicas
 from reservation_stage import WHOLE_NODE, Stage, is_gated

@@ -14,17 +14,8 @@ from berth_kube.errors import ConflictError, GoneError, ServerError, TooManyRequ
 from berth_kube.resources import PODS
 from berth_kube.retries import NO_RETRIES
 from berth_kube.watch_items import Changed, Listed
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import (
-    BalancerFaultAt,
-    BalancerFaults,
-    Call,
-    Fault,
-    FaultKind,
-    HoldPlan,
-    LateWatch,
-    SeededFaults,
-)
+from fault_proxy import FaultProxy
+from faults import BalancerFaultAt, BalancerFaults, Call, Fault, FaultKind, HoldPlan, LateWatch, SeededFaults
 from scripted_server import ScriptedServer, Stream, answer, event, page
 
 PATH = "/api/v1/namespaces/default/pods"

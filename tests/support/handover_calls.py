@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL
-from berth_sandbox.faults import Call
+from faults import Call
 
 _ENDED: Final = b'"phase":"Succeeded"'
 

@@ -11,12 +11,12 @@ import yaml
 
 from berth_sandbox.components import Component, build_command
 from berth_sandbox.configuration import build_scheduler_config
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import LateWatch
 from berth_sandbox.ports import LOOPBACK, free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import ScoringStrategy
+from fault_proxy import FaultProxy
+from faults import LateWatch
 from waiting import eventually
 
 LATE_SCHEDULER: Final = "late-scheduler"

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from berth_sandbox.fault_proxy import FaultProxy
-from berth_sandbox.faults import LONGEST_HOLD_SECONDS, Call, Hold, HoldPlan, NoFaults
 from berth_sandbox.sandbox import Sandbox
+from fault_proxy import FaultProxy
+from faults import LONGEST_HOLD_SECONDS, Call, Hold, HoldPlan, NoFaults
 from service_processes import OperatorProcess, running_operator
 
 

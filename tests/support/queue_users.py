@@ -20,10 +20,10 @@ from berth_core import (
 )
 from berth_kube.client import KubeClient
 from berth_kube.resources import NAMESPACES, NODES, PODS, QUEUES, RESERVATIONS
-from berth_sandbox.faults import Call
 from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import is_gone, make_namespace, pod_template
+from faults import Call
 from reservation_stage import delete_all, delete_if_there
 from waiting import eventually
 

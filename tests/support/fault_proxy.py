@@ -28,9 +28,9 @@ from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
 from berth_sandbox.configuration import write_kubeconfig
-from berth_sandbox.faults import Call, Fault, FaultKind, FaultPlan, NoFaults
 from berth_sandbox.ports import LOOPBACK
 from berth_service.certificates import KeyPair, key_to_pem, make_authority, sign_server, to_pem
+from faults import Call, Fault, FaultKind, FaultPlan, NoFaults
 
 _READ_BYTES: Final = 64 * 1024
 _REMEMBERED_CALLS: Final = 5000
