@@ -44,7 +44,8 @@ _SERVICE_ACCOUNT_ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 # At the default of 20 requests a second the controllers take minutes for the pods of a few hundred nodes.
 _CLIENT_QPS: Final = 500
 _CONCURRENT_SYNCS: Final = 20
-_NODE_LEASE_SECONDS: Final = 40
+_NODE_GRACE_SECONDS: Final = 10
+"""A node is unreachable so long after its Lease has expired; Kubernetes has 50 s for a Lease of 40."""
 _AUDIT_LOG_MEGABYTES: Final = 100
 # Half of the default, since each job of a test waits for the next session.
 _VOLCANO_PERIOD: Final = "500ms"
@@ -61,6 +62,8 @@ class ComponentPlace:
     ports: Ports
     real_nodes: int = 0
     """How many real nodes there are beside those that kwok plays."""
+    node_lease_seconds: int = 40
+    """How long the Lease of a node lasts that kwok plays."""
 
 
 def build_command(component: Component, place: ComponentPlace) -> tuple[str, ...]:
@@ -178,6 +181,7 @@ def _controller_manager_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--flex-volume-plugin-dir={folder.root / 'volume-plugins'}",
         f"--kube-api-qps={_CLIENT_QPS}",
         f"--kube-api-burst={2 * _CLIENT_QPS}",
+        f"--node-monitor-grace-period={place.node_lease_seconds + _NODE_GRACE_SECONDS}s",
         *(f"--concurrent-{name}-syncs={_CONCURRENT_SYNCS}" for name in syncs),
     )
 
@@ -211,7 +215,7 @@ def _kwok_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--kubeconfig={place.folder.user_kubeconfig(certificates.KWOK.name)}",
         f"--config={place.folder.kwok_config}",
         *(_KWOK_AMONG_OTHERS if place.real_nodes else _KWOK_ALONE),
-        f"--node-lease-duration-seconds={_NODE_LEASE_SECONDS}",
+        f"--node-lease-duration-seconds={place.node_lease_seconds}",
         # An address for documentation (RFC 5737): nothing answers there.
         "--node-ip=192.0.2.1",
         "--cidr=10.128.0.0/9",

@@ -24,7 +24,8 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     def place(self, folder: SandboxFolder) -> ComponentPlace:
         binaries = {name: Path(path) for name, path in self.binaries.items()}
-        return ComponentPlace(binaries, folder, self.ports, self.settings.real_nodes)
+        settings = self.settings
+        return ComponentPlace(binaries, folder, self.ports, settings.real_nodes, settings.node_lease_seconds)
 
     def real_nodes(self, folder: SandboxFolder) -> RealNodes:
         return RealNodes(folder, self.ports, context_name(self.settings.name), self.settings.real_nodes)

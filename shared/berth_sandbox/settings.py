@@ -13,11 +13,25 @@ KUBERNETES_VARIABLE: Final = "BERTH_SANDBOX_KUBERNETES"
 MOST_REAL_NODES: Final = 100
 """Each has a network of its own for its pods."""
 
+QUIET_NODES: Final = 100
+"""So many nodes have the Leases of a kubelet's defaults."""
+
+_LEASE_SECONDS: Final = 40
+"""The kubelet's default; kwok renews after a quarter of it."""
+
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def _preset_kubernetes() -> str:
     return os.environ.get(KUBERNETES_VARIABLE, "") or DEFAULT_KUBERNETES
+
+
+def choose_lease_seconds(nodes: int) -> int:
+    """Return how long the Lease of a node lasts, so that all nodes together renew no more than ten a second.
+
+    The Leases of 1,000 nodes at the kubelet's default are 100 requests a second, which two cores have no room for.
+    """
+    return _LEASE_SECONDS * max(nodes, QUIET_NODES) // QUIET_NODES
 
 
 def check_name(name: str) -> None:
@@ -56,6 +70,8 @@ class SandboxSettings:
     """Allocatable memory of each node, a Kubernetes quantity."""
     node_pods: int = 110
     """Pod slots of each node."""
+    lease_seconds: int | None = None
+    """How long the Lease of a node lasts that kwok plays; None chooses it by the nodes made at the start."""
     pace: Pace = Pace.QUICK
     """How fast the nodes start and end pods, which annotations of a pod may change."""
     scoring: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
@@ -86,6 +102,8 @@ class SandboxSettings:
             raise InputError("real nodes", self.real_nodes, f"0 to {MOST_REAL_NODES}")
         if self.node_pods < 1:
             raise InputError("node pods", self.node_pods, "1 or more")
+        if self.lease_seconds is not None and self.lease_seconds < _LEASE_SECONDS:
+            raise InputError("lease seconds", self.lease_seconds, f"{_LEASE_SECONDS} or more")
         for name, value in (("node cpu", self.node_cpu), ("node memory", self.node_memory)):
             try:
                 positive = parse_quantity(value).milli() > 0
@@ -93,3 +111,8 @@ class SandboxSettings:
                 raise error.within(name, joint=": ") from error
             if not positive:
                 raise InputError(name, value, "more than nothing")
+
+    @property
+    def node_lease_seconds(self) -> int:
+        """How long the Lease of a node lasts that kwok plays."""
+        return choose_lease_seconds(self.nodes) if self.lease_seconds is None else self.lease_seconds

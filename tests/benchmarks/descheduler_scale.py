@@ -38,7 +38,7 @@ from berth_kube.resources import MIGRATION_PLANS, PODS
 from berth_kube.watch_items import Changed
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
-from berth_sandbox.settings import SandboxSettings
+from berth_sandbox.settings import SandboxSettings, choose_lease_seconds
 from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 from control_planes import control_plane, say_nothing
 from service_processes import running_operator, script
@@ -269,7 +269,9 @@ def main() -> None:
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as name,
-        control_plane(SandboxSettings(nodes=0), progress=say_nothing) as sandbox,
+        control_plane(
+            SandboxSettings(lease_seconds=choose_lease_seconds(options.nodes)), progress=say_nothing
+        ) as sandbox,
     ):
         print(f"{options.nodes} nodes, some {options.nodes * PODS_BY_NODE:.0f} pods")
         add_nodes(sandbox, options.nodes, NODE_CPU)

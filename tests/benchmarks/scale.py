@@ -54,7 +54,7 @@ from berth_kube.errors import KubeError
 from berth_kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, MIGRATION_PLANS, PODS, RESERVATIONS
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
-from berth_sandbox.settings import SandboxSettings
+from berth_sandbox.settings import SandboxSettings, choose_lease_seconds
 from berth_sandbox.workload import NAMESPACE_NAMES
 from control_planes import control_plane, say_nothing
 from policy_scenes import DeschedulerReplica
@@ -287,7 +287,7 @@ def measure(nodes: int, options: argparse.Namespace) -> Figures:
     figures: Figures = {}
     with (
         tempfile.TemporaryDirectory() as name,
-        control_plane(SandboxSettings(nodes=0), progress=say_nothing) as sandbox,
+        control_plane(SandboxSettings(lease_seconds=choose_lease_seconds(nodes)), progress=say_nothing) as sandbox,
         sandbox.connect() as client,
     ):
         add_nodes(sandbox, nodes - MARKED, NODE_CPU)

@@ -1,6 +1,6 @@
 import re
 import stat
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from berth_sandbox.configuration import CONTEXT_PREFIX, build_scheduler_config, 
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.key_files import write_certificates
 from berth_sandbox.ports import Ports
-from berth_sandbox.settings import Pace, SandboxSettings, ScoringStrategy
+from berth_sandbox.records import SandboxRecord
+from berth_sandbox.settings import Pace, SandboxSettings, ScoringStrategy, choose_lease_seconds
 from berth_sandbox.startup import expected_components
 
 PORTS = Ports(
@@ -76,6 +77,20 @@ def test_features_are_left_as_they_come(component: Component, place: ComponentPl
 
 def test_the_api_server_checks_rights(place: ComponentPlace) -> None:
     assert "--authorization-mode=RBAC" in build_command(Component.API_SERVER, place)
+
+
+@pytest.mark.parametrize(("nodes", "want_lease", "want_grace"), [(0, 40, 50), (100, 40, 50), (1000, 400, 410)])
+def test_nodes_renew_ten_leases_a_second_at_most_and_are_ready_meanwhile(
+    nodes: int, want_lease: int, want_grace: int, place: ComponentPlace
+) -> None:
+    record = SandboxRecord(settings=SandboxSettings(nodes=nodes), ports=PORTS, binaries={}, started="")
+    large = replace(record.place(place.folder), binaries=place.binaries)
+    assert f"--node-lease-duration-seconds={want_lease}" in build_command(Component.KWOK, large)
+    assert f"--node-monitor-grace-period={want_grace}s" in build_command(Component.CONTROLLER_MANAGER, large)
+
+
+def test_a_sandbox_that_grows_later_says_how_long_its_leases_last() -> None:
+    assert SandboxSettings(lease_seconds=choose_lease_seconds(500)).node_lease_seconds == 200
 
 
 def test_the_second_scheduler_is_the_same_program_with_another_configuration(place: ComponentPlace) -> None:

@@ -12,6 +12,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a name that is too long": ({"name": "x" * 41}, "name"),
     "fewer nodes than none": ({"nodes": -1}, "nodes"),
     "no room for a single pod": ({"node_pods": 0}, "node pods"),
+    "Leases that expire before they are renewed": ({"lease_seconds": 39}, "lease seconds"),
     "a cpu that is no quantity": ({"node_cpu": "many"}, "node cpu"),
     "no memory": ({"node_memory": "0"}, "node memory"),
     "a Kubernetes that the sandbox cannot build": ({"kubernetes": "1.30"}, "kubernetes"),
