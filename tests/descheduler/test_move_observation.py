@@ -30,11 +30,12 @@ from berth_descheduler.migration.moves.memory import (
     PodOfMove,
     Since,
     Surge,
+    Turn,
     remember,
 )
 from berth_descheduler.migration.moves.next_step import next_step
 from berth_descheduler.migration.moves.observation import ReplicaCounter, observe_others, observe_wave, read_place
-from berth_descheduler.migration.moves.steps import Evict, Finish, Step, TakeBack, Wait
+from berth_descheduler.migration.moves.steps import Evict, Finish, Reserve, Step, TakeBack, Wait
 from berth_descheduler.migration.moves.surge_observation import note_release
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.settings import MoveTimeouts
@@ -280,6 +281,25 @@ def test_held_places_evicted_pods_and_pods_that_stay_are_counted_by_controller()
     assert facts_of(third, seen, first, second).others.replicas == ReplicaCounts(
         held=1, awaiting_replacement=0, not_evicted=1
     )
+
+
+PLACES = {
+    "none": (None, 1),
+    "one that is not proven": (status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE), 1),
+    "one that is held": (AVAILABLE_STATUS, 0),
+}
+
+
+@pytest.mark.parametrize(("of_first", "want"), PLACES.values(), ids=PLACES)
+def test_a_place_ahead_waits_for_the_place_of_the_sibling_in_its_turn(
+    of_first: ReservationStatus | None, want: int
+) -> None:
+    first, second = progress("web-1"), progress("web-2")
+    second.surge, second.turn = Surge(wanted=True, in_turn=False), Turn(1, number=2, ahead=True)
+    seen = observed((first, of_first, pod("web-1", node="source")), (second, None, pod("web-2", node="source")))
+    assert facts_of(second, seen, first).others.replicas.without_place == want
+    assert isinstance(next_step(facts_of(second, seen, first), MoveTimeouts(), NOW), Wait if want else Reserve)
+    assert isinstance(next_step(facts_of(first, seen, second), MoveTimeouts(), NOW), Wait if of_first else Reserve)
 
 
 def test_a_replacement_in_a_siblings_place_is_at_home() -> None:

@@ -244,6 +244,17 @@ CASES = {
     "a place that is held ahead is asked for before its turn": Case(
         replace(AHEAD, place=ReservationProgress.NOT_CREATED), Reserve
     ),
+    "a place is not asked for ahead while the sibling in its turn has none": Case(
+        replace(AHEAD, place=ReservationProgress.NOT_CREATED, replicas=ReplicaCounts(not_evicted=1, without_place=1)),
+        Wait,
+        MoveState.PENDING,
+        want_words="waits until the sibling before it has a place",
+    ),
+    "a place that is asked for already is waited for beside a sibling without one": Case(
+        replace(AHEAD, place=ReservationProgress.PENDING, replicas=ReplicaCounts(not_evicted=1, without_place=1)),
+        Wait,
+        MoveState.RESERVING,
+    ),
     "a pod whose place is held ahead waits for its turn": Case(AHEAD, Wait, want_words="waits for the move of a sib"),
     "so does one that is evicted first": Case(replace(AHEAD, surge=Surge(in_turn=False)), Wait),
     "a place that cannot be held ahead is asked for again": Case(

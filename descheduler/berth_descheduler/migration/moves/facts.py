@@ -95,6 +95,9 @@ class ReplicaCounts:
     not_evicted: int = 0
     """Pods that this run still has to evict, and whose turn it is."""
 
+    without_place: int = 0
+    """Those of them that have no place yet."""
+
     misplaced: str = ""
     """Nodes of the replacements that run without a hand-over."""
 

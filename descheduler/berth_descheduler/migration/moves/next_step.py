@@ -132,6 +132,9 @@ def _by_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
         # A sibling's place would stand idle for its whole turn, and might be too late for its TTL.
         case ReservationProgress.NOT_CREATED if not (memory.surge.in_turn or memory.turn.ahead):
             return Wait(MoveState.PENDING, "waits for the move of a sibling")
+        case ReservationProgress.NOT_CREATED if not memory.surge.in_turn and facts.others.replicas.without_place:
+            # A quota may have room for one place more: it is for the pod that can leave.
+            return Wait(MoveState.PENDING, "waits until the sibling before it has a place")
         case ReservationProgress.NOT_CREATED if not memory.waits.lasts(Since.RESERVING, timeouts.reserve_seconds, now):
             return Reserve()
         case ReservationProgress.LOST:

@@ -41,6 +41,10 @@ from berth_descheduler.migration.moves.replacement_readiness import (
 )
 from berth_descheduler.migration.plans.watch import ObservedPlan
 
+_NO_PLACE: Final = frozenset(
+    {ReservationProgress.NOT_CREATED, ReservationProgress.PENDING, ReservationProgress.UNVERIFIED}
+)
+
 
 @dataclass(slots=True)
 class ReplicaCounter:
@@ -49,6 +53,7 @@ class ReplicaCounter:
     held: int = 0
     awaiting_replacement: int = 0
     not_evicted: int = 0
+    without_place: int = 0
     last_gone: float | None = None
     misplaced: tuple[str, ...] = ()
     """Nodes of the replacements that run without a hand-over."""
@@ -62,6 +67,7 @@ class ReplicaCounter:
             # siblings' evictions.
             awaiting_replacement=max(0, self.awaiting_replacement - len(self.misplaced)),
             not_evicted=self.not_evicted,
+            without_place=self.without_place,
             misplaced=", ".join(sorted(set(self.misplaced))),
             is_full=self.is_full,
         )
@@ -476,16 +482,9 @@ def _count(observed_wave: WaveObservation, memory: MoveMemory, observation: Move
     gone_since = memory.waits.since(Since.GONE)
     if has_left and gone_since is not None:
         counter.last_gone = gone_since if counter.last_gone is None else max(counter.last_gone, gone_since)
-    if (
-        not has_left
-        and (memory.surge.in_turn or memory.turn.ahead)
-        and observation.place
-        in {
-            ReservationProgress.NOT_CREATED,
-            ReservationProgress.PENDING,
-            ReservationProgress.UNVERIFIED,
-        }
-    ):
+    has_no_place = not has_left and observation.place in _NO_PLACE
+    counter.without_place += has_no_place and memory.surge.in_turn
+    if has_no_place and (memory.surge.in_turn or memory.turn.ahead):
         observed_wave.unready_sources.add((memory.turn.begins_with, memory.move.source))
 
 
