@@ -277,6 +277,7 @@ from berth_core.policies import (
 from berth_core.quantities import QuantityError, parse_quantity, read_percentage, read_whole_number
 from berth_core.queue_shares import QueueRoom, QueueUse, guaranteed, real_capabilities, uncovered
 from berth_core.queues import DEFAULT_QUEUE, QUEUE_KIND, Queue, QueueObject, QueueSource, QueueState
+from berth_core.read_texts import forget_read_texts
 from berth_core.reservation_expiry import expires_at, is_expired
 from berth_core.reservation_lists import fenced_nodes, job_uid, oldest_first, reservation_for
 from berth_core.reservations import (
@@ -308,7 +309,6 @@ from berth_core.resources import (
     PODS,
     ResourceAmounts,
     amount_in_words,
-    forget_quantities,
     format_amount,
     readable_quantities,
     why_not_whole,
@@ -440,7 +440,7 @@ __all__ = [
     "choose_namespaces", "closed_fences", "closed_lent_nodes", "count",
     "deployment_name", "describe_unreadable", "divided_resources",
     "effective_requests", "expected_end", "expires_at",
-    "fails_unread", "fence_name", "fenced_nodes", "field_steps", "first_few", "forget_quantities", "format_amount",
+    "fails_unread", "fence_name", "fenced_nodes", "field_steps", "first_few", "forget_read_texts", "format_amount",
     "format_duration", "format_precise_timestamp", "format_selector", "format_timestamp",
     "group_key", "guaranteed",
     "has_control_plane_label", "has_control_plane_taint", "has_to_leave",

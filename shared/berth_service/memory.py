@@ -5,7 +5,7 @@ import gc
 from contextlib import suppress
 from typing import Final
 
-from berth_core import forget_quantities
+from berth_core import forget_read_texts
 
 _ALLOCATIONS_PER_COLLECTION: Final = 50_000
 _M_ARENA_MAX: Final = -8
@@ -40,10 +40,10 @@ def release_memory() -> None:
     """Return memory to the system after a long piece of work, such as a plan of a large cluster.
 
     Objects in cycles would stay until the next full collection, which may be hours away. The C library keeps freed
-    memory for the process unless `malloc_trim` returns it; musl has no such call. The quantities that were cached of a
+    memory for the process unless `malloc_trim` returns it; musl has no such call. The texts that were cached of a
     cluster are little, but Python returns only whole mebibytes in which nothing is left.
     """
-    forget_quantities()
+    forget_read_texts()
     gc.collect()
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

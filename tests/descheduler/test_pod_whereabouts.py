@@ -196,3 +196,14 @@ def test_pods_that_were_left_too_long_ago_are_read_until_they_are_listed(monkeyp
     await_list(cluster, whereabouts)
     assert cluster.since[:2] == ["100", ""]
     whereabouts.stop()
+
+
+def test_what_a_run_leaves_keeps_none_of_its_pods_texts(cluster: FakeCluster, whereabouts: WatchedWhereabouts) -> None:
+    """Beside the rest of each pod, such a text keeps a mebibyte."""
+    pods = cluster.as_client().list(PODS, type=Pod)
+    whereabouts.take_over(pods)
+    known = whereabouts._node_by_uid
+    assert known is not None
+    assert known == {read.metadata.uid: read.spec.node_name for read in pods.items}
+    texts = {id(text) for read in pods.items for text in (read.metadata.uid, read.spec.node_name)}
+    assert texts.isdisjoint({id(text) for pair in known.items() for text in pair})

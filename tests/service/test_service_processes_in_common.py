@@ -8,12 +8,14 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import structlog
 
 import log_lines
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
+from berth_core.objects import LabelSelectorRequirement
 from berth_core.resources import ResourceAmounts, parse_quantity
 from berth_kube.errors import (
     Call,
@@ -54,6 +56,39 @@ def test_released_memory_has_no_quantities_of_a_cluster_left() -> None:
     release_memory()
     assert parse_quantity.cache_info().currsize == 0
     assert ResourceAmounts.from_quantities({"cpu": "1500m"}).get("cpu") == 1500
+
+
+def caches_of_texts() -> Iterator[tuple[str, Any]]:
+    """Yield all caches of functions that read texts, also those of classes."""
+    for module_name, module in [*sys.modules.items()]:
+        if module_name.startswith("berth_core."):
+            for owner in (module, *(kind for kind in vars(module).values() if isinstance(kind, type))):
+                for name, cached in vars(owner).items():
+                    function = getattr(cached, "__func__", cached)
+                    if hasattr(function, "cache_info") and function.__module__ == module_name:
+                        yield name, function
+
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "is_valid": (LabelSelectorRequirement(key="app", operator="Exists"),),
+    "_read": ((("cpu", "1"),),),
+    "_cached_amount": ("1",),
+    "parse_timestamp": ("2026-11-30T00:00:00Z",),
+    "parse_duration": ("1h",),
+}
+OF_TYPES = frozenset({"_cached", "_type_info"})
+
+
+def test_released_memory_has_no_texts_of_a_cluster_left() -> None:
+    """One text of each object that was read keeps a mebibyte."""
+    caches = {name: cache for name, cache in caches_of_texts() if name not in OF_TYPES}
+    assert {"parse_timestamp", "parse_quantity", "is_qualified_name", "from_annotation", *ARGUMENTS} <= caches.keys()
+    for name, cache in caches.items():
+        options = {"in_millis": True} if name == "_cached_amount" else {}
+        cache(*ARGUMENTS.get(name, ("1",)), **options)
+        assert cache.cache_info().currsize > 0
+    release_memory()
+    assert {name: cache.cache_info().currsize for name, cache in caches.items()} == dict.fromkeys(caches, 0)
 
 
 FREES_IN_LIVING_THREADS = """
