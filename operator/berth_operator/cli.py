@@ -36,7 +36,7 @@ from berth_operator.settings import (
 )
 from berth_service.command_line import OwnCommand
 from berth_service.logs import configure_logs
-from berth_service.memory import collect_garbage_rarely
+from berth_service.memory import collect_garbage_rarely, share_one_heap
 from berth_service.process import parse_address, unique_identity
 
 _REQUEST_SECONDS: Final = 10.0
@@ -286,6 +286,7 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
     """Run until a signal or a fatal error ends kopf; raises the `BerthError` of a failed start."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     collect_garbage_rarely()
+    share_one_heap()
     program = App(client, settings, SystemClock())
     stream = ReservationStream(program.note_listed, program.apply_handled)
     program.silence = Silence(client.silent_seconds, stream.silent_seconds)

@@ -2,10 +2,13 @@
 
 import ctypes
 import gc
+import threading
 from contextlib import suppress
 from typing import Final
 
 from berth_core import forget_read_texts
+
+RELEASE_SECONDS: Final = 600.0
 
 _ALLOCATIONS_PER_COLLECTION: Final = 50_000
 _M_ARENA_MAX: Final = -8
@@ -47,3 +50,12 @@ def release_memory() -> None:
     gc.collect()
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def release_memory_regularly(stop: threading.Event, seconds: float = RELEASE_SECONDS) -> None:
+    """Return memory to the system again and again until `stop` is set, for a program without an end of its work.
+
+    A full collection stops all threads meanwhile: a tenth of a second with thousands of Reservations.
+    """
+    while not stop.wait(seconds):
+        release_memory()

@@ -6,6 +6,7 @@ import logging
 import platform
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -27,8 +28,9 @@ from berth_kube.errors import (
     UnreachableError,
 )
 from berth_service.logs import configure_logs
-from berth_service.memory import release_memory
+from berth_service.memory import release_memory, release_memory_regularly
 from berth_service.process import parse_address, unique_identity
+from waiting import soon
 
 CALL = Call("list", "nodes")
 FAILURE = Failure(500, "Odd", "so it is")
@@ -89,6 +91,20 @@ def test_released_memory_has_no_texts_of_a_cluster_left() -> None:
         assert cache.cache_info().currsize > 0
     release_memory()
     assert {name: cache.cache_info().currsize for name, cache in caches.items()} == dict.fromkeys(caches, 0)
+
+
+def test_memory_is_released_again_and_again_until_the_end() -> None:
+    stop = threading.Event()
+    releasing = threading.Thread(target=release_memory_regularly, args=(stop, 0.01))
+    releasing.start()
+    try:
+        for text in ("1500m", "2500m"):
+            parse_quantity(text)
+            soon("it is forgotten", lambda: parse_quantity.cache_info().currsize == 0)
+    finally:
+        stop.set()
+        releasing.join(60)
+    assert not releasing.is_alive()
 
 
 FREES_IN_LIVING_THREADS = """

@@ -37,6 +37,7 @@ from berth_operator.runtime.silence import Silence
 from berth_operator.runtime.workqueue import SCOPE_KEY, Key, KeyKind, WorkQueue
 from berth_operator.settings import OperatorSettings
 from berth_service.health import Answer, HealthServer
+from berth_service.memory import release_memory_regularly
 
 _LOOP_SECONDS: Final = 10.0
 """Longer than a kubelet waits for a probe: the loop may be busy for a while with a long list."""
@@ -82,11 +83,12 @@ class App:
         self._kopf_loop: asyncio.AbstractEventLoop | None = None
         self._renewal = threading.Thread(target=self._renew_certificates, name="certificates", daemon=True)
         self._stopping = threading.Event()
+        tasks_of_capabilities = (capability.tasks() for capability in self._engine.capabilities)
         self._tasks = [
             # Daemon threads, so that one in a call that hangs does not keep the process until the kubelet kills it.
             threading.Thread(target=run, args=(self._stopping,), name=task_name, daemon=True)
-            for capability in self._engine.capabilities
-            for task_name, run in capability.tasks().items()
+            for tasks in ({"memory": release_memory_regularly}, *tasks_of_capabilities)
+            for task_name, run in tasks.items()
         ]
         self.has_started = False
         self.silence = Silence()
