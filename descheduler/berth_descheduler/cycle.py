@@ -313,7 +313,8 @@ class Cycle:
         return self._outcome(Verdict.DRY_RUN, forecast=_forecast(self._find_plan(self._read_snapshot_timed())))
 
     def _clear_leftovers(self) -> tuple[MigrationPlan, ...]:
-        leftovers = recover_plans(self._client, self._context.clock, self._settings.adoption_seconds)
+        adoption_seconds = self._settings.adoption_seconds
+        leftovers = recover_plans(self._client, self._context.clock, adoption_seconds, self._picture.nodes)
         plans = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
         end_seconds = self._settings.execution.timeouts.end_seconds
         if freed_nodes := settle_freed_nodes(self._client, self._context.clock, plans, end_seconds=end_seconds):

@@ -110,7 +110,7 @@ def run(cluster: FakeCluster, picture: Picture | None, settings: CycleSettings =
 
 def test_a_run_reads_the_cluster_once(cluster: Counting, picture: Picture) -> None:
     assert run(cluster, picture) is Verdict.CARRIED_OUT
-    assert cluster.whole_reads("pods") == {"pods": 1}
+    assert cluster.whole_reads("pods", "nodes") == {"pods": 1, "nodes": 1}
 
 
 def test_a_run_leaves_its_pods_to_who_watches_on(cluster: Counting, picture: Picture) -> None:

@@ -242,7 +242,7 @@ def test_a_plan_that_cannot_be_ended_keeps_no_other_from_it(cluster: FakeCluster
     for name in ("a", "b"):
         cluster.add(MIGRATION_PLANS, {"metadata": {"name": name}, "spec": {"moves": [OTHER]}, "status": {}})
     cluster.before = refuse
-    assert recover_plans(cluster, SystemClock(), 1800) == ()  # type: ignore[arg-type]
+    assert recover_plans(cluster.as_client(), SystemClock(), 1800, tuple) == ()
     assert {one.metadata.name: one.phase for one in plans(cluster)} == {
         "a": PlanPhase.PROPOSED,
         "b": PlanPhase.ABORTED,

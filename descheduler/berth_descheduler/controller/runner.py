@@ -356,7 +356,7 @@ class Runner:
         if (stray_nodes or released or self._swept_at is None) and self._lease.acquire(0):
             try:
                 seconds = self._context.defaults.cycle.adoption_seconds
-                recover_plans(self._context.client, self._context.clock, seconds)
+                recover_plans(self._context.client, self._context.clock, seconds, self._context.picture.nodes)
             finally:
                 self._lease.release()
         client, policies = self._context.client, self._store.known()

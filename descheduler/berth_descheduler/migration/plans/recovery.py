@@ -3,7 +3,7 @@
 The cycle itself continues them. Recovery runs while the Lease of runs is held, so no other run is alive.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from enum import Enum, auto
 from typing import assert_never
@@ -27,7 +27,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.migration.nodes.plan_taints import left_over_nodes, untaint_nodes
 from berth_descheduler.migration.plans.abort import abort_plan
 from berth_descheduler.migration.plans.binding import CAME_BACK
-from berth_kube import MIGRATION_PLANS, NODES, KubeClient, Note, NotFoundError, Returned, released_pods, take_back
+from berth_kube import MIGRATION_PLANS, KubeClient, Note, NotFoundError, Returned, released_pods, take_back
 
 _LOG = structlog.get_logger(__name__)
 
@@ -77,10 +77,13 @@ def _judge_begun(plan: MigrationPlan, now: datetime, adoption_seconds: float) ->
     return RecoveryAction.CONTINUE if age_seconds <= adoption_seconds else RecoveryAction.ABORT_AS_OLD
 
 
-def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> tuple[MigrationPlan, ...]:
+def recover_plans(
+    client: KubeClient, clock: Clock, adoption_seconds: float, read_nodes: Callable[[], Iterable[Node]]
+) -> tuple[MigrationPlan, ...]:
     """Abort plans of ended runs and remove their taints; return the plans to continue, oldest first.
 
-    A plan that cannot be aborted now waits for the next run and blocks no other.
+    A plan that cannot be aborted now waits for the next run and blocks no other. `read_nodes` returns all nodes as
+    they are once the plans are aborted.
     """
     continued_plans = []
     for plan in client.list(MIGRATION_PLANS, type=MigrationPlan).items:
@@ -113,7 +116,7 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
     live = {plan.metadata.name for plan in continued_plans}
     # After the aborts, whose taints are left over by now, and whether or not a plan still names them: a deleted plan
     # cannot.
-    untaint_nodes(client, left_over_nodes(client.list(NODES, type=Node).items, live))
+    untaint_nodes(client, left_over_nodes(read_nodes(), live))
     take_back_released(client, live, clock.now())
     return tuple(sorted(continued_plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
 

@@ -257,7 +257,7 @@ def test_a_plan_that_is_ended_in_the_middle_says_that_a_pod_has_left(left: str) 
         cluster.terminate(body)
     elif left == "ended by itself":
         cluster.add(PODS, {**body, "status": {"phase": "Succeeded"}})
-    assert recover_plans(cluster, SystemClock(), 1800) == ()  # type: ignore[arg-type]
+    assert recover_plans(cluster.as_client(), SystemClock(), 1800, tuple) == ()
     (found,) = cluster.plan()["status"]["moves"]
     assert found["reason"] == "Interrupted"
     assert found["state"] == ("Failed" if left in {"gone", "leaving"} else "Skipped")
