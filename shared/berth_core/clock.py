@@ -111,9 +111,11 @@ def parse_timestamp(text: str) -> datetime:
 
     Raises `TimestampError`.
     """
+    # `fromisoformat` reads more than RFC 3339, such as dates alone and those of weeks.
     if not _RFC3339.fullmatch(text):
         raise TimestampError(text)
     try:
+        # RFC 3339 (5.6) also allows `z`, which `fromisoformat` refuses.
         return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise TimestampError(text) from error

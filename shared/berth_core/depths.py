@@ -16,6 +16,7 @@ MAX_DEPTH: Final = 100
 CUT: Final = "\0nested too deeply"
 """Replacement of a value that was cut off; API objects have no such text."""
 _RAW_CUT: Final = b'"\\u0000nested too deeply"'
+# Possessive quantifiers: a text that never ends costs no backtracking.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|[\[\]{}]', re.DOTALL)
 
 

@@ -18,6 +18,8 @@ _DIGITS_AS_ZEROS: Final = bytes(b"0"[0] if code in b"0123456789" else b" "[0] fo
 _PART: Final = 1 << 20
 """Bytes that are looked through at a time."""
 
+# Possessive quantifiers: a text that never ends costs no backtracking. Texts are matched as a whole, so that digits in
+# them are left alone.
 _TEXT_OR_INTEGER: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|-?[0-9]{19,}+(?![.eE0-9])', re.DOTALL)
 _INT64: Final = 1 << 63
 _MAX_DIGITS: Final = 19

@@ -151,6 +151,7 @@ def queue_slot_name(queue: str, queue_uid: str, number: int) -> str:
 def queue_slot_number(name: str, queue: str, queue_uid: str) -> int | None:
     """Return the number in the name of a queue's slot; None for a name that `queue_slot_name` did not make."""
     number = name.removesuffix(f"-{_short_hash(queue, queue_uid)}").rpartition("-held-")[2]
+    # `isdecimal` is true of the digits of every script, which `int` reads as well.
     is_plain = number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS
     return int(number) if is_plain and name == queue_slot_name(queue, queue_uid, int(number)) else None
 

@@ -147,6 +147,7 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
     def is_disrupted_as_a_whole(self) -> bool:
         """Return whether its pods are disrupted all together or not at all."""
         mode = self.spec.disruption_mode
+        # A text in `v1alpha2` (Kubernetes 1.36), an object with the member `single` or `all` in the versions of 1.37.
         return "all" in mode if isinstance(mode, dict) else mode == _DISRUPTED_AS_A_WHOLE
 
 

@@ -247,6 +247,7 @@ _LONGEST_SHOWN: Final = 80
 def _cached_amount(raw: RawQuantity, *, in_millis: bool) -> int:
     """Return one quantity in thousandths or whole units, rounded away from zero."""
     quantity = parse_quantity(str(raw))
+    # As `MilliValue` and `Value` of apimachinery round, in which schedulers count.
     return quantity.milli() if in_millis else quantity.value()
 
 

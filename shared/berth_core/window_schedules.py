@@ -61,6 +61,7 @@ class WindowSchedule:
 
     def has(self, start: datetime) -> bool:
         """Return whether an occurrence starts at an instant."""
+        # `next_after` never returns the instant itself.
         return self.starts.next_after(start - _TICK) == start
 
     def starting(self, start: datetime) -> Occurrence:

@@ -62,6 +62,7 @@ def require(extra: Extra, purpose: str) -> None:
 
 def _is_installed(name: str) -> bool:
     try:
+        # Looked for and not imported, which takes long and may print.
         return find_spec(name) is not None
     except ModuleNotFoundError:  # a package above it
         return False

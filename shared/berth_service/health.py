@@ -119,6 +119,7 @@ class _Listener(ThreadingTCPServer):
         self._clients: OrderedDict[Any, None] = OrderedDict()
         self._left = threading.Condition()
         """Guards `_clients`; notified when a client has left."""
+        # socketserver makes its socket for one family of addresses before it can be told another, so it is replaced.
         super().__init__((host, port), handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listen(host, port, backlog=self.request_queue_size)

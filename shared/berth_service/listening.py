@@ -52,6 +52,8 @@ def _listen_everywhere(port: int, backlog: int) -> socket.socket:
 def _bind(family: int, address: tuple[object, ...], backlog: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # Connections of the process before this one may still be in TIME_WAIT, by which Linux refuses the port for a
+        # minute.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             # Otherwise the host decides whether `::` means both families (net.ipv6.bindv6only).

@@ -28,6 +28,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def trace_id_of(trace: str) -> int:
     """Return the id of the trace about an object, by the object's uid."""
+    # W3C Trace Context: a trace's id has 16 bytes, a span's 8.
     return int.from_bytes(hashlib.sha256(trace.encode()).digest()[:16])
 
 
@@ -57,6 +58,7 @@ class Tracer:
 
     def __init__(self, exporter: SpanExporter, resource: Resource) -> None:
         self._ids = _GivenIds()
+        # The SDK's own handler at exit would wait for a collector that is away; `stop` waits for three seconds.
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer(_SCOPE)
@@ -78,6 +80,7 @@ class Tracer:
         for a span without a parent. Both programs sample a trace alike, since its id decides.
         """
         trace_id = trace_id_of(trace)
+        # An invalid parent makes a root; without one the thread's current span would be the parent.
         context = set_span_in_context(NonRecordingSpan(SpanContext(0, 0, is_remote=False)))
         if parent is not None:
             root = self._provider.sampler.should_sample(None, trace_id, name)

@@ -50,6 +50,7 @@ INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
 
 def is_upstream(raw: object) -> bool:
     """Return whether a document is a policy of the upstream descheduler."""
+    # Older versions as well, of which `read_upstream` can then say that they are not read.
     return isinstance(raw, Mapping) and str(raw.get("apiVersion", "")).startswith("descheduler/")
 
 
