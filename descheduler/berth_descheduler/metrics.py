@@ -87,6 +87,7 @@ class CapacityMetrics:
             self._room.labels(shape=room.shape.name).set(room.fits)
             for name in room.shape.amounts:
                 self._stranded.labels(shape=room.shape.name, resource=name).set(float(room.share(name)))
+        # The client goes on exporting the last value of a series until it is removed.
         for shape, name in self._shapes - shown_series:
             self._stranded.remove(shape, name)
         for shape in {shape for shape, _ in self._shapes} - {shape for shape, _ in shown_series}:

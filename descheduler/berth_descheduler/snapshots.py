@@ -580,6 +580,7 @@ def _raw_items(source: ListSource, kind: Resource | tuple[Resource, ...]) -> Ite
 def _as_in_file(item: Mapping[str, Any], resource: Resource | None) -> dict[str, Any]:
     """Return an object with its kind, which a list leaves out, and without managed fields."""
     metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    # The API server writes the kind of a list's items once, at the list (kubernetes/kubernetes#63676).
     head = {"apiVersion": resource.api_version, "kind": resource.kind} if resource else {}
     return {**item, **head, "metadata": metadata}
 

@@ -64,6 +64,7 @@ class GoModule:
             if self.more_sums:
                 files["go.sum"] += folder.joinpath(self.more_sums).read_text(encoding="utf-8")
             return files
+        # Kubernetes itself is v1.N, and the modules of its staging folder are v0.N.
         own_line = re.compile(rf"\S+ v[01]\.{re.escape(self.other.removeprefix('v1.'))}(/go\.mod)? ")
         lines = folder.joinpath(_OTHER_SUMS).read_text(encoding="utf-8").splitlines(keepends=True)
         return {

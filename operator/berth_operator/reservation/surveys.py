@@ -81,6 +81,8 @@ class Survey:
         return all(
             used_amounts.get(resource) + amount <= self.allocatable.get(resource)
             for resource, amount in requests.items()
+            # The scheduler lets a node lack what a pod requests none of (`fitsRequest` in
+            # `pkg/scheduler/framework/plugins/noderesources/fit.go`).
             if amount
         )
 
@@ -102,6 +104,7 @@ def _occupant(pod: Pod, ends_at: datetime | None) -> Occupant:
             notes.get(TASK_ANNOTATION, ""),
             notes.get(INDEX_ANNOTATION, ""),
         )
+    # A pod that was created with a node has no time of scheduling until its kubelet writes the condition.
     bound_since = SCHEDULER.bound_at(pod) or meta.creation_timestamp or ""
     return Occupant(meta.uid, pod.key, taken_by(pod), pod.is_terminating, bound_since, holds, ends_at)
 

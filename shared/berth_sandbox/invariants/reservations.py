@@ -226,6 +226,8 @@ def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
 def _lets_in(node: Node, placeholder: Pod) -> bool:
     """Return whether a pod with the placeholder's tolerations could be bound and start on a node."""
     ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "True")
+    # As the scheduler does: what tolerates this taint tolerates `spec.unschedulable`
+    # (`pkg/scheduler/framework/plugins/nodeunschedulable`).
     cordon = (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),) if node.spec.unschedulable else ()
     taints = (*cordon, *(taint for taint in node.spec.taints if taint.key != HANDOVER_TAINT))
     return ready == "True" and untolerated_taint(placeholder.spec.tolerations, taints) is None

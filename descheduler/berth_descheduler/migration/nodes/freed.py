@@ -209,6 +209,7 @@ def _build_patch(
         ending_pods=len(left.ending),
         stuck_pods=before.stuck_pods + len(left.stuck),
     )
+    # Only the sentences on freed nodes change; where another version has worded them, the message stays as it is.
     message = plan.status.message.replace(describe_freed(before), describe_freed(now), 1)
     if (sentence := describe_freeing(before)) and sentence in message:
         message = message.replace(sentence, describe_freeing(now), 1)
@@ -217,4 +218,5 @@ def _build_patch(
     changed_fields = {
         key: written_status[key] for key in ("achieved", "message", "conditions", *(("moves",) if left.stuck else ()))
     }
+    # A merge patch removes a member by null (RFC 7386).
     return {"status": {**changed_fields, **({} if left.freeing else {"freedMarks": None})}}

@@ -73,6 +73,7 @@ class VolcanoExtender:
             app.router.add_post(f"/{verb}", partial(self._answer, verb))
         app.router.add_post(f"/{ENQUEUEABLE}", self._vote)
         app.router.add_post(f"/{OVERUSED}", self._judge)
+        # Not decompressed: a body could then take more memory than `BodyReader` reserves for it.
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=_STOP_SECONDS, keepalive_timeout=IDLE_SECONDS, auto_decompress=False
         )

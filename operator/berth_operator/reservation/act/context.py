@@ -14,6 +14,8 @@ from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.settings import OperatorSettings
 
+# API servers keep an index of pods by this field (`Indexers` in `pkg/registry/core/pod/strategy.go`), so that a list by
+# it does not read all pods.
 WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 """Field selector of pods that wait for a node."""
 NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"

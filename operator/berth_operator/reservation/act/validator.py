@@ -65,6 +65,7 @@ class Validator:
             try:
                 self._priorities.of(task.template.spec)
             except NotFoundError:
+                # The dry run in our own namespace leaves the class out, and that in the owner's may be switched off.
                 class_name = task.template.spec.priority_class_name
                 return invalid_task(task, f'no PriorityClass is named "{class_name}"')
         return None
