@@ -228,8 +228,6 @@ from berth_core.objects import (
     has_control_plane_label,
     has_control_plane_taint,
     is_control_plane_node,
-    is_marked_as_freed,
-    is_unschedulable,
 )
 from berth_core.plan_rooms import Room, RoomReason, RoomSlot, RoomState, RoomStatus
 from berth_core.pod_ends import PodEnds, TimedJob, expected_end

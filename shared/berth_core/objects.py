@@ -68,10 +68,10 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     unreadable: str = ""
     """Berth's own, in memory and in snapshots: why the rest cannot be decoded."""
 
-
-def age_order(metadata: ObjectMeta) -> tuple[str, str]:
-    """Return the sort key by age: the API server dates objects by the second, so the uid decides between equals."""
-    return metadata.creation_timestamp or "", metadata.uid
+    @property
+    def age_order(self) -> tuple[str, str]:
+        """Return the sort key by age: the API server dates objects by the second, so the uid decides between equals."""
+        return self.creation_timestamp or "", self.uid
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
@@ -147,16 +147,6 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
-
-
-def required_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
-    pod_affinity = affinity.pod_affinity if affinity else None
-    return pod_affinity.required_during_scheduling_ignored_during_execution if pod_affinity else ()
-
-
-def required_anti_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
-    pod_anti_affinity = affinity.pod_anti_affinity if affinity else None
-    return pod_anti_affinity.required_during_scheduling_ignored_during_execution if pod_anti_affinity else ()
 
 
 class Toleration(ApiStruct, frozen=True, kw_only=True):
@@ -335,6 +325,16 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True, dict=True, gc=True):
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
 
+    @property
+    def required_affinity(self) -> tuple[PodAffinityTerm, ...]:
+        terms = self.affinity.pod_affinity if self.affinity else None
+        return terms.required_during_scheduling_ignored_during_execution if terms else ()
+
+    @property
+    def required_anti_affinity(self) -> tuple[PodAffinityTerm, ...]:
+        terms = self.affinity.pod_anti_affinity if self.affinity else None
+        return terms.required_during_scheduling_ignored_during_execution if terms else ()
+
 
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 """The condition of a pod that is ended from outside: by an eviction, preemption or a taint (KEP-3329)."""
@@ -499,21 +499,19 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     def is_ready(self) -> bool:
         return self.condition("Ready") == "True"
 
+    @property
+    def is_unschedulable(self) -> bool:
+        """Return whether a scheduler has tried the pod and found no place."""
+        # Other reasons of PodScheduled=False say nothing about room: SchedulingGated (KEP-3521) was never tried, and
+        # SchedulerError will be tried again at once.
+        refusal = ("PodScheduled", "False", "Unschedulable")
+        return any(
+            (condition.type, condition.status, condition.reason) == refusal for condition in self.status.conditions
+        )
+
     def condition(self, type_: str) -> str:
         """Return the status of a condition, "" if it is not set."""
         return next((condition.status for condition in self.status.conditions if condition.type == type_), "")
-
-
-_UNSCHEDULABLE: Final = "Unschedulable"
-"""Reason of PodScheduled=False: the pod fits on no node."""
-
-
-def is_unschedulable(pod: Pod) -> bool:
-    """Return whether a scheduler has tried a pod and found no place."""
-    scheduled_conditions = (condition for condition in pod.status.conditions if condition.type == "PodScheduled")
-    # Other reasons of PodScheduled=False say nothing about room: SchedulingGated (KEP-3521) was never tried, and
-    # SchedulerError will be tried again at once.
-    return any(condition.status == "False" and condition.reason == _UNSCHEDULABLE for condition in scheduled_conditions)
 
 
 class Taint(ApiStruct, frozen=True, kw_only=True):
@@ -588,14 +586,14 @@ class Node(ApiStruct, frozen=True, kw_only=True):
     def taints(self) -> tuple[Taint, ...]:
         return self.spec.taints
 
+    @property
+    def is_marked_as_freed(self) -> bool:
+        """Return whether the node has the annotation or the taint of freed nodes."""
+        return FREED_ANNOTATION in self.metadata.annotations or any(taint.key == FREED_TAINT for taint in self.taints)
+
     def condition(self, type_: str) -> str:
         """Return the status of a condition, "" if it is not set."""
         return next((condition.status for condition in self.status.conditions if condition.type == type_), "")
-
-
-def is_marked_as_freed(node: Node) -> bool:
-    """Return whether a node has the annotation or the taint of freed nodes."""
-    return FREED_ANNOTATION in node.metadata.annotations or any(taint.key == FREED_TAINT for taint in node.taints)
 
 
 class PodDisruptionBudgetSpec(ApiStruct, frozen=True, kw_only=True):

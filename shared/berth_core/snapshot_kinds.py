@@ -12,7 +12,7 @@ from typing import Final
 
 from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL
-from berth_core.objects import Pod, api_group, required_affinity, required_anti_affinity
+from berth_core.objects import Pod, api_group
 from berth_core.pod_groups import volcano_group_of
 
 EVERYTHING: Final = "all"
@@ -88,7 +88,7 @@ def _holds_a_place(pod: Pod) -> bool:
 
 
 def _selects_namespaces(pod: Pod) -> bool:
-    terms = (*required_affinity(pod.spec.affinity), *required_anti_affinity(pod.spec.affinity))
+    terms = (*pod.spec.required_affinity, *pod.spec.required_anti_affinity)
     return any(term.namespace_selector is not None for term in terms)
 
 

@@ -7,14 +7,7 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from berth_core import (
-    Node,
-    Pod,
-    TopologySpreadConstraint,
-    matches_labels,
-    matches_node_affinity,
-    untolerated_taint,
-)
+from berth_core import Node, Pod, TopologySpreadConstraint, matches_labels, matches_node_affinity, untolerated_taint
 from berth_core.objects import (
     Affinity,
     ContainerStatus,
@@ -24,8 +17,6 @@ from berth_core.objects import (
     ResourceRequirements,
     Taint,
     Toleration,
-    required_affinity,
-    required_anti_affinity,
 )
 from berth_core.snapshot import Snapshot
 from berth_core.storage import VolumeNodeAffinity
@@ -42,14 +33,7 @@ from berth_descheduler.planner.simulation.pod_terms import (
     with_label_keys,
 )
 from berth_descheduler.planner.simulation.volumes import ZONE_LABELS
-from builders import (
-    claim,
-    disruption_budget,
-    node,
-    owner,
-    pod,
-    volume,
-)
+from builders import claim, disruption_budget, node, owner, pod, volume
 from planner.clusters import ZONE, claimed, expression, node_terms, selector, spread, tied
 from planner.random_clusters import clusters
 from properties import holds_for
@@ -234,9 +218,9 @@ def linked(cluster: Cluster) -> Iterator[tuple[int, int]]:
     """All pairs of classes where one asks for the pods of the other."""
     reader = TermReader(cluster.snapshot.namespaces)
     for one in cluster.classes:
-        own = one.example.spec.affinity
-        wanted = [resolve_term(term, one.namespace, one.labels) for term in required_affinity(own)]
-        avoided = [resolve_term(term, one.namespace, one.labels) for term in required_anti_affinity(own)]
+        spec = one.example.spec
+        wanted = [resolve_term(term, one.namespace, one.labels) for term in spec.required_affinity]
+        avoided = [resolve_term(term, one.namespace, one.labels) for term in spec.required_anti_affinity]
         for other in cluster.classes:
             for several in ([wanted] if wanted else []) + [[term] for term in avoided]:
                 if all(reader.match(term, other.namespace, other.labels) is not Match.NO for term in several):

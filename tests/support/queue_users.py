@@ -16,7 +16,6 @@ from berth_core import (
     QueueCondition,
     Reservation,
     ResourceAmounts,
-    is_unschedulable,
 )
 from berth_kube.client import KubeClient
 from berth_kube.resources import NAMESPACES, NODES, PODS, QUEUES, RESERVATIONS
@@ -72,7 +71,7 @@ class Users:
 
     def refused(self, queue: str) -> list[Pod]:
         """Return the pods that a scheduler has found no place for."""
-        return [pod for pod in self.pods(queue) if is_unschedulable(pod)]
+        return [pod for pod in self.pods(queue) if pod.is_unschedulable]
 
     def held(self) -> int:
         """Return how many slots of the second queue are held."""

@@ -21,7 +21,6 @@ from berth_core import (
     PlanPhase,
     Pod,
     Snapshot,
-    is_marked_as_freed,
     matches_labels,
     parse_selector,
 )
@@ -116,7 +115,7 @@ def mark_of(node: Node) -> NodeMark:
         (NodeMark.ROOM, ROOM_TAINT in keys),
         (NodeMark.HANDOVER, HANDOVER_TAINT in keys),
         (NodeMark.CORDONED, node.spec.unschedulable),
-        (NodeMark.FREED, is_marked_as_freed(node)),
+        (NodeMark.FREED, node.is_marked_as_freed),
     )
     return next((mark for mark, is_true in mark_conditions if is_true), NodeMark.NONE)
 

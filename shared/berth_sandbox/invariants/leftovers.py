@@ -44,7 +44,6 @@ from berth_core import (
     read_timestamp,
     read_whole_number,
 )
-from berth_core.objects import age_order
 from berth_kube import is_awaited
 from berth_sandbox.invariants.services import why_not_held
 from berth_sandbox.invariants.state import ClusterState, is_queued
@@ -100,7 +99,7 @@ def _gates_left(pods: list[Pod], uid: str, reservation: Reservation | None) -> I
     else:
         free_slots = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
         why = f"Reservation {reservation.key} has no slot for it"
-    for pod in sorted(pods, key=lambda pod: age_order(pod.metadata))[free_slots:]:
+    for pod in sorted(pods, key=lambda pod: pod.metadata.age_order)[free_slots:]:
         yield Violation(Invariant.GATE_LEFT, f"pod {pod.key}", why)
 
 

@@ -4,16 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
-from berth_core import (
-    LENT_NODES,
-    RESERVATION_LABEL,
-    Pod,
-    Snapshot,
-    closed_lent_nodes,
-    group_key,
-    is_preemptable,
-    is_unschedulable,
-)
+from berth_core import LENT_NODES, RESERVATION_LABEL, Pod, Snapshot, closed_lent_nodes, group_key, is_preemptable
 from berth_descheduler.capabilities.lent_nodes.jobs import (
     JobOnLentNodes,
     groups_by_key,
@@ -56,7 +47,7 @@ class RoomForOthers:
             for pod in snapshot.pods
             if is_pending(pod)
             # A pod that no scheduler has tried yet may fit without any move.
-            and is_unschedulable(pod)
+            and pod.is_unschedulable
             and not (pod.status.nominated_node_name or RESERVATION_LABEL in pod.metadata.labels)
             and self.namespaces.allows(pod.metadata.namespace)
             and not is_preemptable(pod, groups)

@@ -25,7 +25,6 @@ from berth_core import (
     Reservation,
     SlotState,
     Snapshot,
-    is_unschedulable,
     job_uid,
     owner_matches,
     parse_timestamp,
@@ -205,7 +204,7 @@ def _job(members: _Members, reservations: Sequence[Reservation]) -> PendingJob:
         missing=missing,
         is_gang=members.is_gang,
         placed_uids=frozenset(members.placed_uids),
-        has_been_tried=any(map(is_unschedulable, waiting)),
+        has_been_tried=any(pod.is_unschedulable for pod in waiting),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from berth_core import PLACEHOLDER_LABEL, Pod, Snapshot, is_best_effort, is_unschedulable, owner_matches
+from berth_core import PLACEHOLDER_LABEL, Pod, Snapshot, is_best_effort, owner_matches
 from berth_descheduler.capabilities.starving_jobs.pending_jobs import PendingJob, has_place
 from berth_descheduler.planner import NodeIndex, PodIndex, State, is_pending, odd_requests
 from berth_descheduler.planner.simulation import Cluster
@@ -90,4 +90,4 @@ def pods_kept_off(snapshot: Snapshot) -> tuple[tuple[Pod, str], ...]:
 
 
 def _waits_in_vain(pod: Pod) -> bool:
-    return is_pending(pod) and not has_place(pod) and is_unschedulable(pod)
+    return is_pending(pod) and not has_place(pod) and pod.is_unschedulable

@@ -22,7 +22,6 @@ from berth_core import (
     Pod,
     Snapshot,
     format_timestamp,
-    is_marked_as_freed,
 )
 from berth_core.decoding import decode_json
 from berth_descheduler import telemetry
@@ -117,7 +116,7 @@ def sweep_freed_nodes(
     pod that a marked node could take only what `whereabouts` costs. The next sweep retries what fails.
     """
     whereabouts = whereabouts or ReadWhereabouts(client)
-    marked_nodes = {node.metadata.name: node for node in nodes if is_marked_as_freed(node)}
+    marked_nodes = {node.metadata.name: node for node in nodes if node.is_marked_as_freed}
     needed_nodes = whereabouts.nodes_in_use(marked_nodes)  # asked without marks, too: a watch then ends
     if not marked_nodes:
         return ()

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from berth_core import TEMPLATE_HASH_LABEL, LabelSelector, Pod, PodTemplate, Snapshot
-from berth_core.objects import SPREAD_HARD, required_affinity, required_anti_affinity
+from berth_core.objects import SPREAD_HARD
 from berth_descheduler.planner.owners.statefulsets import REVISION_LABEL
 
 _LABELS_OF_CONTROLLERS: Final = frozenset({TEMPLATE_HASH_LABEL, REVISION_LABEL})
@@ -43,8 +43,7 @@ class ReplacementLabels:
 
 def _keys_of_pod(pod: Pod) -> Iterator[str]:
     """Yield the keys of labels by which a pod's required terms select pods."""
-    affinity = pod.spec.affinity
-    for term in (*required_affinity(affinity), *required_anti_affinity(affinity)):
+    for term in (*pod.spec.required_affinity, *pod.spec.required_anti_affinity):
         yield from (*_keys_of(term.label_selector), *term.match_label_keys, *term.mismatch_label_keys)
     for constraint in pod.spec.topology_spread_constraints:
         if constraint.when_unsatisfiable == SPREAD_HARD:

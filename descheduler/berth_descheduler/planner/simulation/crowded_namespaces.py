@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 
 from berth_core import LabelSelector
-from berth_core.objects import required_affinity, required_anti_affinity
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 from berth_descheduler.planner.simulation.pod_terms import PodTerm, pairs_asked_by, resolve_term, with_label_keys
@@ -82,7 +81,7 @@ def find_crowded_namespaces(
 
 def terms_beyond(pods: PodClass) -> Iterator[PodTerm]:
     """Yield the anti-affinity terms of a class that also mean pods of other namespaces."""
-    for written in required_anti_affinity(pods.example.spec.affinity):
+    for written in pods.example.spec.required_anti_affinity:
         term = resolve_term(written, pods.namespace, pods.labels)
         if not term.is_within(pods.namespace):
             yield term
@@ -95,13 +94,12 @@ def _has_terms(pods: PodClass) -> bool:
 
 def _costs(pods: PodClass, numbers: _PodNumbers, nodes: int) -> Iterator[tuple[bytes, int]]:
     """Yield a key for each term of a class, and how many counts the term costs once, whichever pods carry it."""
-    affinity = pods.example.spec.affinity
-    for written in (*required_affinity(affinity), *required_anti_affinity(affinity)):
+    spec = pods.example.spec
+    for written in (*spec.required_affinity, *spec.required_anti_affinity):
         term = resolve_term(written, pods.namespace, pods.labels)
         yield term.key, numbers.selected(term.selector, pods.namespace if term.is_within(pods.namespace) else "")
     if not (spreads := pods.hard_spreads):
         return
-    spec = pods.example.spec
     nodes_counted = msgspec.json.encode(
         (
             sorted({constraint.topology_key for constraint in spreads}),

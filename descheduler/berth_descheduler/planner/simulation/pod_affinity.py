@@ -19,7 +19,6 @@ from berth_core import (
     STANDING_FENCE_LABEL,
     LentFence,
 )
-from berth_core.objects import required_affinity, required_anti_affinity
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
 from berth_descheduler.planner.simulation.crowded_namespaces import terms_beyond
@@ -162,14 +161,14 @@ class InterPodAffinity:
 
     def _read_class(self, index: ClassIndex) -> None:
         pods = self._cluster.classes[index]
-        affinity = pods.example.spec.affinity
+        spec = pods.example.spec
         # A fence of a hand-over is gone within seconds, and must not keep a node out of a plan that takes minutes.
-        if affinity is None or _is_of_handover(pods.labels) or _is_of_lent_node(pods.labels):
+        if spec.affinity is None or _is_of_handover(pods.labels) or _is_of_lent_node(pods.labels):
             return
-        terms = [resolve_term(term, pods.namespace, pods.labels) for term in required_affinity(affinity)]
+        terms = [resolve_term(term, pods.namespace, pods.labels) for term in spec.required_affinity]
         if terms:
             self._affinity[index] = self._read_affinity(index, terms)
-        for written in required_anti_affinity(affinity):
+        for written in spec.required_anti_affinity:
             self._read_anti_affinity(index, resolve_term(written, pods.namespace, pods.labels))
 
     def _read_affinity(self, index: ClassIndex, terms: list[PodTerm]) -> _RequiredAffinity:

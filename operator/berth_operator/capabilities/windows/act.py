@@ -29,7 +29,6 @@ from berth_core import (
     format_timestamp,
     policies_that_move,
 )
-from berth_core.objects import age_order
 from berth_kube import DESCHEDULER_POLICIES, RESERVATION_WINDOWS, EventType, Listed, NotFoundError
 from berth_operator.capabilities.windows import logs, metrics
 from berth_operator.capabilities.windows.decide import WindowDecision, decide_window
@@ -182,10 +181,10 @@ class Windows(Capability):
         namespace, limit = window.metadata.namespace, self._limits.of(window.metadata.namespace).windows
         if limit is None:
             return ""
-        age = age_order(window.metadata)
+        age = window.metadata.age_order
         older = sum(
             other.metadata.namespace == namespace
-            and age_order(other.metadata) < age
+            and other.metadata.age_order < age
             and not (other.spec.suspend or other.metadata.deletion_timestamp)
             for other in self.store.all()
         )

@@ -19,7 +19,6 @@ from berth_core import (
     readable_requests,
     window_of,
 )
-from berth_core.objects import age_order
 from berth_kube import PODS
 from berth_operator.capabilities.windows.idle_capacity import (
     AwaitedSlots,
@@ -112,7 +111,7 @@ class WindowNodeChooser:
         live = [reservation for reservation in self._cache.reservations() if reservation.is_live]
         of_windows = [reservation for reservation in live if window_of(reservation) and reservation.spec.tasks]
         known, self._read = self._read, {}
-        for reservation in sorted(of_windows, key=lambda reservation: age_order(reservation.metadata)):
+        for reservation in sorted(of_windows, key=lambda reservation: reservation.metadata.age_order):
             uid, version = reservation.metadata.uid, reservation.metadata.resource_version
             read = known.get(uid)
             self._read[uid] = read if read and read[0] == version else (version, AwaitedSlots.of(reservation))

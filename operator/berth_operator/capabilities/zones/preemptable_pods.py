@@ -15,7 +15,6 @@ from berth_core import (
     ObjectMeta,
     Pod,
     is_preemptable,
-    is_unschedulable,
     preemptable_groups,
     volcano_group_of,
 )
@@ -51,7 +50,7 @@ class PreemptablePods:
             self._next = time.monotonic() + _LET_IN_SECONDS
         labels = f"!{PREEMPTABLE_LABEL},!{DAEMON_POD_LABEL}"
         waiting_pods = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=labels, type=Pod).items
-        refused_pods = [pod for pod in waiting_pods if is_unschedulable(pod) and not pod.is_terminating]
+        refused_pods = [pod for pod in waiting_pods if pod.is_unschedulable and not pod.is_terminating]
         # PodGroups are listed only if they could matter: clusters without Volcano do not serve them.
         groups = self._groups() if any(map(volcano_group_of, refused_pods)) else frozenset()
         preemptable = [pod for pod in refused_pods if is_preemptable(pod, groups)]

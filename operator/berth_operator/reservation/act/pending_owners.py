@@ -21,11 +21,9 @@ from berth_core import (
     SlotState,
     as_reserveable,
     group_key,
-    is_unschedulable,
     oldest_first,
     takes_word_of_group,
 )
-from berth_core.objects import age_order
 from berth_kube import PODS, ConflictError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import WITHOUT_NODE, Annotated, Context
@@ -207,7 +205,7 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
     free_by_uid: dict[str, FreeSlots] = {}
     shares: dict[str, list[Pod]] = {}
     untried_uids: set[str] = set()
-    for pod in sorted(pods, key=lambda pod: age_order(pod.metadata)):
+    for pod in sorted(pods, key=lambda pod: pod.metadata.age_order):
         # Other gates belong to queues or controllers that have not released the pod yet.
         if pod.spec.scheduling_gates or pod.is_terminating or RESERVATION_LABEL in pod.metadata.labels:
             continue
@@ -218,7 +216,7 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
             choice = free_by_uid[uid].choose(reservation, pod)
             if choice is None:
                 continue
-            if not is_unschedulable(pod):
+            if not pod.is_unschedulable:
                 untried_uids.add(uid)
                 continue
             free_by_uid[uid].take(choice)

@@ -13,16 +13,7 @@ from typing import Final
 
 import structlog
 
-from berth_core import (
-    BEST_EFFORT_LABEL,
-    DAEMON_POD_LABEL,
-    RESERVATION_LABEL,
-    BerthError,
-    Fence,
-    Pod,
-    is_best_effort,
-    is_unschedulable,
-)
+from berth_core import BEST_EFFORT_LABEL, DAEMON_POD_LABEL, RESERVATION_LABEL, BerthError, Fence, Pod, is_best_effort
 from berth_kube import PODS, AlreadyExistsError
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import WITHOUT_NODE, Context
@@ -186,6 +177,6 @@ class BestEffortPods:
         kept_off = ",".join(f"!{label}" for label in _LET_IN)
         waiting_pods = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=kept_off, type=Pod).items
         best_effort_pods = [
-            pod for pod in waiting_pods if is_best_effort(pod.spec) and is_unschedulable(pod) and not pod.is_terminating
+            pod for pod in waiting_pods if is_best_effort(pod.spec) and pod.is_unschedulable and not pod.is_terminating
         ]
         label_oldest(self._client, best_effort_pods, BEST_EFFORT_LABEL)

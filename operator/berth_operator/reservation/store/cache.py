@@ -21,7 +21,6 @@ from berth_core import (
     SlotState,
     oldest_first,
 )
-from berth_core.objects import age_order
 from berth_kube import Listed, version_number
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.node_choice import NodeChoice, SlotId
@@ -447,7 +446,7 @@ class Cache:
                 reservation=reservation,
                 placeholders=holders,
                 successors=successors,
-                owners=tuple(sorted(owners, key=lambda pod: age_order(pod.metadata))),
+                owners=tuple(sorted(owners, key=lambda pod: pod.metadata.age_order)),
                 missing_nodes=self._nodes.missing(concerned_nodes),
                 unready_seconds=self._nodes.unready_seconds(concerned_nodes),
                 accesses=self._nodes.accesses(concerned_nodes),

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from berth_core import Fence, Pod, is_unschedulable
+from berth_core import Fence, Pod
 from berth_kube import Listed
 from berth_operator.reservation.store.listed_objects import FenceStore
 from berth_operator.reservation.store.pods import PodIndex, reservation_key, reservation_uid
@@ -88,7 +88,7 @@ class FencedNodes:
         """
         with self._lock:
             waiting_pods = [pod for pod in self._placeholders.awaiting(node) if not pod.is_terminating]
-            uids = {reservation_uid(pod) for pod in waiting_pods if is_unschedulable(pod)}
+            uids = {reservation_uid(pod) for pod in waiting_pods if pod.is_unschedulable}
             known_reservations = [
                 reservation for uid in uids if (reservation := self._reservations.get(uid)) is not None
             ]
