@@ -9,7 +9,7 @@ import msgspec
 
 from berth_core import Node, ObjectMeta, Pod, PodDisruptionBudget, Snapshot, Workload
 from berth_core.object_lists import ObjectKind
-from berth_core.objects import ApiStruct
+from berth_core.objects.metadata import ApiStruct
 from berth_descheduler.snapshots import read_capacity, read_live_snapshot
 from berth_kube import (
     DAEMON_SETS,

@@ -189,45 +189,51 @@ from berth_core.names import (
     standing_fence_name,
 )
 from berth_core.object_lists import SurgeObjects, describe_unreadable, kind_of, name_of
-from berth_core.objects import (
-    Affinity,
-    Container,
-    ContainerPort,
-    ContainerStatus,
+from berth_core.objects.disruption_budgets import PodDisruptionBudget
+from berth_core.objects.metadata import (
     LabelSelector,
     LabelSelectorRequirement,
     Namespace,
-    Node,
-    NodeAffinity,
-    NodeCondition,
-    NodeSelector,
-    NodeSelectorTerm,
-    NodeSpec,
-    NodeStatus,
     ObjectMeta,
     OwnerReference,
+    Quantities,
+    api_group,
+)
+from berth_core.objects.nodes import (
+    Node,
+    NodeCondition,
+    NodeSpec,
+    NodeStatus,
+    Taint,
+    has_control_plane_label,
+    has_control_plane_taint,
+    is_control_plane_node,
+)
+from berth_core.objects.pods import (
+    Container,
+    ContainerPort,
+    ContainerStatus,
     Pod,
-    PodAffinity,
-    PodAffinityTerm,
     PodCondition,
-    PodDisruptionBudget,
     PodSpec,
     PodStatus,
     PodTemplate,
     PriorityClass,
     Probe,
-    Quantities,
     ResourceRequirements,
     SchedulingGate,
-    Taint,
     TerminatedContainer,
+    Volume,
+)
+from berth_core.objects.scheduling import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
     Toleration,
     TopologySpreadConstraint,
-    Volume,
-    api_group,
-    has_control_plane_label,
-    has_control_plane_taint,
-    is_control_plane_node,
 )
 from berth_core.plan_rooms import Room, RoomReason, RoomSlot, RoomState, RoomStatus
 from berth_core.pod_ends import PodEnds, TimedJob, expected_end

@@ -10,10 +10,9 @@ from hashlib import blake2b
 from typing import Final
 
 from berth_core.labels import HANDOVER_TAINT, ROOM_TAINT
-from berth_core.objects import (
+from berth_core.objects.metadata import LabelSelector, LabelSelectorRequirement
+from berth_core.objects.scheduling import (
     Affinity,
-    LabelSelector,
-    LabelSelectorRequirement,
     NodeAffinity,
     NodeSelectorTerm,
     PodAffinity,

@@ -12,16 +12,9 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from berth_core.errors import InputError
-from berth_core.objects import (
-    ApiStruct,
-    LabelSelector,
-    NodeSpec,
-    ObjectMeta,
-    PodTemplate,
-    Quantities,
-    api_group,
-    is_control_plane_node,
-)
+from berth_core.objects.metadata import ApiStruct, LabelSelector, ObjectMeta, Quantities, api_group
+from berth_core.objects.nodes import NodeSpec, is_control_plane_node
+from berth_core.objects.pods import PodTemplate
 from berth_core.quantities import read_percentage
 from berth_core.queues import QUEUE_KIND, Queue, QueueGuarantee, QueueSource, QueueState
 from berth_core.reservations import Condition, Fence, Reservation

@@ -15,7 +15,9 @@ from berth_core.labels import (
     REVOCABLE_ZONE_LABEL,
     STANDING_FENCE_LABEL,
 )
-from berth_core.objects import Node, ObjectMeta, Pod
+from berth_core.objects.metadata import ObjectMeta
+from berth_core.objects.nodes import Node
+from berth_core.objects.pods import Pod
 from berth_core.pod_groups import group_key, volcano_group_of
 from berth_core.reservations import Reservation, ReservationTask
 from berth_core.revocable_zones import LentFence

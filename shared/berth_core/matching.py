@@ -10,7 +10,7 @@ from typing import Final
 from berth_core.canonical_terms import canonical_affinity, canonical_spread, canonical_tolerations, digest
 from berth_core.divided_amounts import DividedAmounts
 from berth_core.labels import TEMPLATE_HASH_LABEL
-from berth_core.objects import Pod, PodSpec, PodTemplate
+from berth_core.objects.pods import Pod, PodSpec, PodTemplate
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ObjectReference, ReservationOwner
 from berth_core.resources import ResourceAmounts

@@ -11,7 +11,7 @@ from berth_core.decoding import convert
 from berth_core.errors import InputError
 from berth_core.labels import PLAN_UID_ANNOTATION
 from berth_core.names import LONGEST_LABEL_VALUE, is_dns_label, is_dns_subdomain
-from berth_core.objects import ObjectMeta
+from berth_core.objects.metadata import ObjectMeta
 from berth_core.plan_rooms import Room, RoomStatus
 from berth_core.reservations import Condition, ObjectReference
 from berth_core.text import count

@@ -15,7 +15,10 @@ from berth_core.depths import MAX_DEPTH, is_cut
 from berth_core.errors import InputError
 from berth_core.gated_queues import QUEUE_API_VERSION, GatedQueue, LocalQueue
 from berth_core.long_integers import cut_long_integers, has_cut_integer
-from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, api_group
+from berth_core.objects.disruption_budgets import PodDisruptionBudget
+from berth_core.objects.metadata import ApiStruct, Namespace, api_group
+from berth_core.objects.nodes import Node
+from berth_core.objects.pods import Pod, PriorityClass
 from berth_core.pod_groups import (
     POD_GROUP_API_VERSIONS,
     POD_GROUP_KIND,

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from berth_core.clock import read_timestamp
 from berth_core.durations import DurationError, parse_duration
 from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
-from berth_core.objects import ApiStruct, ObjectMeta, Pod
+from berth_core.objects.metadata import ApiStruct, ObjectMeta
+from berth_core.objects.pods import Pod
 from berth_core.pod_groups import PodGroup, volcano_group_of
 
 

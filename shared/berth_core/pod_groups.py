@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.labels import RESERVEABLE_ANNOTATION
-from berth_core.objects import ApiStruct, ObjectMeta, Pod, PodTemplate, RawQuantity, api_group
+from berth_core.objects.metadata import ApiStruct, ObjectMeta, RawQuantity, api_group
+from berth_core.objects.pods import Pod, PodTemplate
 
 VOLCANO_JOB_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 VOLCANO_JOB_KIND: Final = "Job"

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Final
 
 from berth_core.errors import InputError
-from berth_core.objects import Container, ContainerStatus, Pod, PodSpec, Quantities
+from berth_core.objects.metadata import Quantities
+from berth_core.objects.pods import Container, ContainerStatus, Pod, PodSpec
 from berth_core.resources import CPU, HUGE_PAGES_PREFIX, MEMORY, PODS, ResourceAmounts
 
 ONE_POD: Final = ResourceAmounts({PODS: 1})

@@ -11,7 +11,7 @@ import msgspec
 from berth_core.clock import read_timestamp
 from berth_core.decoding import convert
 from berth_core.migration_plans import MoveMethod, Restriction, RunMode
-from berth_core.objects import ObjectMeta
+from berth_core.objects.metadata import ObjectMeta
 from berth_core.reservations import Condition
 
 POLICY_API_VERSION: Final = "berth.volcano.sh/v1alpha1"

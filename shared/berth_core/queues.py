@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from berth_core.errors import InputError
-from berth_core.objects import ApiStruct, ObjectMeta, Quantities, api_group
+from berth_core.objects.metadata import ApiStruct, ObjectMeta, Quantities, api_group
 from berth_core.resources import ResourceAmounts
 from berth_core.unreadable import read_or_stand_in
 

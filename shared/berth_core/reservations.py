@@ -11,7 +11,8 @@ from berth_core.clock import format_timestamp
 from berth_core.decoding import convert
 from berth_core.divided_amounts import DividedAmounts
 from berth_core.labels import MOVE_ANNOTATION, PREFIX, ROOM_ANNOTATION, SLOTS_ADD_UP_ANNOTATION
-from berth_core.objects import LabelSelector, ObjectMeta, OwnerReference, PodTemplate
+from berth_core.objects.metadata import LabelSelector, ObjectMeta, OwnerReference
+from berth_core.objects.pods import PodTemplate
 from berth_core.quantities import read_whole_number
 from berth_core.unreadable import read_or_stand_in
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from berth_core.errors import InputError
 from berth_core.names import QUALIFIED_NAME, is_qualified_name
-from berth_core.objects import Quantities, RawQuantity
+from berth_core.objects.metadata import Quantities, RawQuantity
 from berth_core.quantities import QuantityError, parse_quantity
 
 CPU: Final = "cpu"

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from berth_core.labels import STANDING_FENCE_LABEL
-from berth_core.objects import ObjectMeta, Pod
+from berth_core.objects.metadata import ObjectMeta
+from berth_core.objects.pods import Pod
 from berth_core.reservations import Condition
 from berth_core.unreadable import read_or_stand_in
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from berth_core.errors import InputError
-from berth_core.objects import LabelSelector, LabelSelectorRequirement
+from berth_core.objects.metadata import LabelSelector, LabelSelectorRequirement
 
 _NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _KEY: Final = rf"(?:{_NAME}/)?{_NAME}"

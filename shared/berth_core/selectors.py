@@ -11,16 +11,10 @@ from functools import lru_cache
 from typing import Final
 
 from berth_core.names import is_label_value, is_qualified_name
-from berth_core.objects import (
-    Affinity,
-    LabelSelector,
-    LabelSelectorRequirement,
-    Node,
-    NodeSelectorTerm,
-    PodSpec,
-    Taint,
-    Toleration,
-)
+from berth_core.objects.metadata import LabelSelector, LabelSelectorRequirement
+from berth_core.objects.nodes import Node, Taint
+from berth_core.objects.pods import PodSpec
+from berth_core.objects.scheduling import Affinity, NodeSelectorTerm, Toleration
 
 _NAME_FIELD: Final = "metadata.name"
 _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {"Gt": int.__gt__, "Lt": int.__lt__}

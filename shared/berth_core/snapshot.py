@@ -22,7 +22,10 @@ from berth_core.object_lists import (
     kind_of,
     name_of,
 )
-from berth_core.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from berth_core.objects.disruption_budgets import PodDisruptionBudget
+from berth_core.objects.metadata import Namespace
+from berth_core.objects.nodes import Node
+from berth_core.objects.pods import Pod, PriorityClass
 from berth_core.pod_groups import PodGroup, PodGroupWorkload, VolcanoJob
 from berth_core.pod_requests import occupied_requests
 from berth_core.queues import Queue, QueueObject

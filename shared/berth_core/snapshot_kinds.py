@@ -12,7 +12,8 @@ from typing import Final
 
 from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL
-from berth_core.objects import Pod, api_group
+from berth_core.objects.metadata import api_group
+from berth_core.objects.pods import Pod
 from berth_core.pod_groups import volcano_group_of
 
 EVERYTHING: Final = "all"

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from berth_core.objects import ApiStruct, NodeSelector, ObjectMeta
+from berth_core.objects.metadata import ApiStruct, ObjectMeta
+from berth_core.objects.scheduling import NodeSelector
 
 
 class PersistentVolumeClaimSpec(ApiStruct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from berth_core.decoding import Decoder, convert
 from berth_core.depths import CUT, MAX_DEPTH, cut
 from berth_core.errors import InputError
 from berth_core.long_integers import TOO_LARGE
-from berth_core.objects import ObjectMeta
+from berth_core.objects.metadata import ObjectMeta
 
 _PLACE_LEVELS: Final = 6
 """How many levels of a field's path a message names."""

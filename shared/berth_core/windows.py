@@ -14,7 +14,8 @@ import msgspec
 from berth_core.divided_amounts import ROUNDED, DividedAmounts
 from berth_core.errors import InputError
 from berth_core.names import window_reservation_name
-from berth_core.objects import ObjectMeta, PodTemplate
+from berth_core.objects.metadata import ObjectMeta
+from berth_core.objects.pods import PodTemplate
 from berth_core.reservations import Condition, Reservation
 from berth_core.resources import ResourceAmounts
 from berth_core.unreadable import read_or_stand_in

@@ -6,15 +6,8 @@ from typing import Any, Final
 from msgspec import ValidationError
 
 from berth_core.decoding import convert
-from berth_core.objects import (
-    ApiStruct,
-    LabelSelector,
-    ObjectMeta,
-    OwnerReference,
-    PodCondition,
-    PodTemplate,
-    api_group,
-)
+from berth_core.objects.metadata import ApiStruct, LabelSelector, ObjectMeta, OwnerReference, api_group
+from berth_core.objects.pods import PodCondition, PodTemplate
 
 
 class PodFailurePolicyRule(ApiStruct, frozen=True, kw_only=True):

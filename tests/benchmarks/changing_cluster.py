@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from benchmarks.descheduler_scale import FirstEviction, is_workload
 from benchmarks.operator_load import add_nodes
+from berth_core import Pod
 from berth_core.migration_plans import MigrationPlan, MoveState
-from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PDBS, PODS
 from berth_sandbox.sandbox import Sandbox

@@ -15,7 +15,7 @@ from random import Random
 from typing import Final
 
 from benchmarks.instances import Layout, Recipe, lay_out
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     Container,
     LabelSelector,

@@ -29,9 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from benchmarks.operator_load import add_nodes, cpu_seconds, processor_times, scheduled_pods
+from berth_core import Pod
 from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.migration_plans import MigrationPlan, MoveState
-from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import EvictionBlockedError
 from berth_kube.resources import MIGRATION_PLANS, PODS

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from berth_core.objects import Affinity, LabelSelector, Pod, PodAffinityTerm, Taint, Toleration
-from berth_core.objects import PodAffinity as Terms
-from berth_core.objects import TopologySpreadConstraint as Spread
+from berth_core import Affinity, LabelSelector, Pod, PodAffinityTerm, Taint, Toleration
+from berth_core import PodAffinity as Terms
+from berth_core import TopologySpreadConstraint as Spread
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload, WorkloadSpec
 from berth_descheduler.planner.problem import Problem, find_sources

@@ -26,8 +26,8 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from berth_core import Node
 from berth_core.labels import HANDOVER_GATE, HANDOVER_LABEL, HANDOVER_TAINT, RESERVATION_LABEL
-from berth_core.objects import Node
 from berth_kube.resources import NODES, PODS
 from berth_kube.taints import put_taint, remove_taint
 from berth_operator.reservation.manifests import build_fence

@@ -32,14 +32,8 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from berth_core.labels import (
-    HANDOVER_GATE,
-    HANDOVER_LABEL,
-    HANDOVER_TAINT,
-    PLACEHOLDER_LABEL,
-    RESERVATION_LABEL,
-)
-from berth_core.objects import Node, Pod
+from berth_core import Node, Pod
+from berth_core.labels import HANDOVER_GATE, HANDOVER_LABEL, HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import NODES, PODS
 from berth_kube.taints import put_taint, remove_taint

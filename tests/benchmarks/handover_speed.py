@@ -24,9 +24,9 @@ from typing import Any, Final, Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from berth_core import Node, Pod
 from berth_core.labels import FENCE_LABEL, HANDOVER_TAINT, PLACEHOLDER_LABEL, SLOT_ANNOTATION
 from berth_core.names import PLACEHOLDER_IMAGE
-from berth_core.objects import Node, Pod
 from berth_core.reservations import ConditionType
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS, RESERVATIONS

@@ -16,16 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from berth_core.objects import (
-    Container,
-    Node,
-    OwnerReference,
-    Pod,
-    PodCondition,
-    PodSpec,
-    PodStatus,
-    ResourceRequirements,
-)
+from berth_core import Container, Node, OwnerReference, Pod, PodCondition, PodSpec, PodStatus, ResourceRequirements
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
 from berth_core.workloads import Workload, WorkloadSpec

@@ -35,13 +35,13 @@ from berth_core import (
     POLICY_KIND,
     BerthError,
     MigrationPlan,
+    Pod,
     RevocableZone,
     has_to_leave,
     parse_duration,
     parse_timestamp,
 )
 from berth_core.lent_node_pods import says_preemptable
-from berth_core.objects import Pod
 from berth_kube import Informer, KubeClient, Store, WatchItem
 from berth_kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PDBS, PODS, REVOCABLE_ZONES
 from berth_sandbox.pretended_nodes import NodeShape

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from benchmarks.instances import Recipe, generate
-from berth_core.objects import Node
+from berth_core import Node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.capabilities.prices.node_prices import NodePrices
 from berth_descheduler.planner import PlannerSettings, plan

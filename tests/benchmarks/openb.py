@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.instances import data_file
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload, WorkloadSpec
 from berth_descheduler.goals.lower_fragmentation.strategy import MinimizeFragmentation

@@ -14,10 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from berth_core import Pod
 from berth_core.clock import parse_timestamp
 from berth_core.labels import HANDOVER_GATE
 from berth_core.names import DEFAULT_NAMESPACE, OPERATOR_LEASE
-from berth_core.objects import Pod
 from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import Call

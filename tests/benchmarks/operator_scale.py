@@ -45,9 +45,9 @@ from benchmarks.operator_load import (
     watched_bindings,
     watched_renewals,
 )
+from berth_core import Pod
 from berth_core.clock import format_timestamp
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError

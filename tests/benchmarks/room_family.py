@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload, WorkloadSpec
 from builders import meta, node, owner, pod

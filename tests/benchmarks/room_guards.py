@@ -24,7 +24,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from berth_core.objects import Node, Pod
+from berth_core import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS
 from berth_kube.taints import put_taint

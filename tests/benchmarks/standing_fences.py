@@ -37,7 +37,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from berth_core import VOLCANO_SCHEDULER
+from berth_core import VOLCANO_SCHEDULER, Node, Pod
 from berth_core.labels import (
     BEST_EFFORT_LABEL,
     DAEMON_POD_LABEL,
@@ -46,7 +46,6 @@ from berth_core.labels import (
     RESERVATION_LABEL,
     SUCCESSOR_LABEL,
 )
-from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import Node, Pod
 from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.migration_plans import MoveState
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_SECRET
-from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.resources import (
     CRDS,

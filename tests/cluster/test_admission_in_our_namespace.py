@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod
 from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
-from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_kube.client import KubeClient
 from berth_kube.resources import LIMIT_RANGES, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS, Resource

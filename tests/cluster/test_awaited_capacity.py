@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
+from berth_core import Pod
 from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.labels import BEST_EFFORT_LABEL, STANDING_FENCE_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from reservation_stage import Stage

@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
+from berth_core import Node, Pod
 from berth_core.labels import FREED_TAINT, HANDOVER_GATE, HANDOVER_TAINT
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
-from berth_core.objects import Node, Pod
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_kube.resources import MIGRATION_PLANS, PODS, RESERVATIONS
 from descheduling_stage import LEASE_SECONDS, MOVERS, PODS_OF_A_MOVER, Scene

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.errors import Call
 from berth_kube.resources import NAMESPACES, PODS

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import Pod
 from berth_core.migration_plans import MoveState
-from berth_core.objects import Pod
 from berth_kube.resources import DEPLOYMENTS, JOBS, PODS, PVCS, PVS, REPLICA_SETS, STATEFUL_SETS, Resource
 from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox

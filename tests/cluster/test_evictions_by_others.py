@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from berth_core import Pod
 from berth_core.labels import EVICTIONS_LABEL, EVICTIONS_SURGE
 from berth_core.names import EVICTION_WEBHOOK_CONFIGURATION
-from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import EvictionBlockedError, EvictionInterceptedError, NotFoundError
 from berth_kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PDBS, PODS, SERVICES, VALIDATING_WEBHOOKS

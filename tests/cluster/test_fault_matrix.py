@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.reservations import ConditionType, ReservationPhase, ReservationReason
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from berth_sandbox.sandbox import Sandbox

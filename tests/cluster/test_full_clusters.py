@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks.instances import Recipe, lay_out
+from berth_core import Node, Pod
 from berth_core.labels import DRAINING_TAINT, PREFIX
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS

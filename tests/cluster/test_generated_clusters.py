@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from berth_core import Node, Pod
 from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
-from berth_core.objects import Node, Pod
 from berth_descheduler.planner.simulation.cluster import Cluster
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.snapshots import read_live_snapshot

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import Pod
 from berth_core.migration_plans import MoveReason, MoveState
 from berth_core.names import DESCHEDULER_LEASE
-from berth_core.objects import Pod
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import LEASES, PODS, STATEFUL_SETS
 from berth_sandbox.pretended_nodes import NodeShape

@@ -12,10 +12,9 @@ import msgspec
 import pytest
 import yaml
 
-from berth_core import POLICY_API_VERSION, POLICY_KIND, BerthError, DeschedulerPolicy, MigrationPlan, RevocableZone
+from berth_core import POLICY_API_VERSION, POLICY_KIND, BerthError, DeschedulerPolicy, MigrationPlan, Pod, RevocableZone
 from berth_core.labels import REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.lent_node_pods import says_preemptable
-from berth_core.objects import Pod
 from berth_core.revocable_zones import LentFence, ZoneCondition, ZoneReason
 from berth_kube import Informer, Store, WatchItem
 from berth_kube.errors import Call

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import Pod
 from berth_core.migration_plans import MoveReason, MoveState
-from berth_core.objects import Pod
 from berth_kube.resources import NODES
 from berth_sandbox.pretended_nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox

@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from berth_core import Pod
 from berth_core.clock import SystemClock
 from berth_core.labels import SLOT_ANNOTATION
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_core.snapshot import Snapshot
 from berth_descheduler.controller.status_controller import StatusController

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import Pod
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.labels import REVOCABLE_ZONE_LABEL
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_SECRET
-from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import Call, ForbiddenError, InvalidObjectError

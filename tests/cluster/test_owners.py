@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import Pod
 from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.labels import DAEMON_POD_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
-from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.resources import (
     DAEMON_SETS,

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import Node
 from berth_core.clock import SystemClock
 from berth_core.labels import COOLING_LABEL, COOLING_UNTIL_ANNOTATION, POLICY_LABEL
 from berth_core.migration_plans import PLAN_API_VERSION, MigrationPlan, MoveReason, MoveState, PlanPhase, RunMode
 from berth_core.names import LEADER_LEASE
-from berth_core.objects import Node
 from berth_core.plan_rooms import RoomState
 from berth_core.policies import SCHEDULED, VALID
 from berth_descheduler.migration.plans import requests as plans

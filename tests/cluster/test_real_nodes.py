@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import Node, Pod
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, MoveStatus
-from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import (

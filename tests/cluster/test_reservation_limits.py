@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import PriorityClass
 from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
-from berth_core.objects import PriorityClass
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import ForbiddenError, InvalidObjectError

@@ -17,12 +17,11 @@ from typing import Any, Final
 
 import pytest
 
-from berth_core import QUEUE_API_VERSION, QUEUE_KIND, GatedQueue
+from berth_core import QUEUE_API_VERSION, QUEUE_KIND, GatedQueue, Node, Pod
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.labels import DRAINING_TAINT, PREFIX, ROOM_ANNOTATION, ROOM_TAINT
 from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, PlanPhase
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Node, Pod
 from berth_core.plan_rooms import RoomState
 from berth_core.reservation_expiry import expires_at
 from berth_core.reservations import Reservation, ReservationPhase, SlotState

@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
+from berth_core import Pod
 from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Pod
 from berth_core.selectors import matches_labels
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex, PodPresence

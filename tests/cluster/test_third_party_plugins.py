@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
-from berth_core.objects import Pod
 from berth_kube.client import KubeClient, connect
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NAMESPACES, PODS
 from berth_sandbox.pretended_nodes import NodeShape

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod
 from berth_core.labels import PROBE_LABEL, VERSION_ANNOTATION
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET
-from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS

@@ -10,11 +10,11 @@ from typing import Any, Final
 import pytest
 import urllib3
 
+from berth_core import Pod
 from berth_core.clock import parse_timestamp
 from berth_core.labels import REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.migration_plans import MoveState
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Pod
 from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.reservations import ReservationPhase, ReservationReason, SlotState
 from berth_core.revocable_zones import RevocableZone

@@ -15,13 +15,13 @@ from berth_core import (
     WINDOW_API_VERSION,
     WINDOW_KIND,
     MigrationPlan,
+    Pod,
     ReservationWindow,
     WindowCondition,
 )
 from berth_core.clock import format_timestamp
 from berth_core.labels import RESERVATION_LABEL, REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Pod
 from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.revocable_zones import LentFence, RevocableZone, ZoneCondition
 from berth_kube.resources import (

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
+from berth_core import Pod
 from berth_core.labels import TEMPLATE_HASH_LABEL
-from berth_core.objects import Pod
 from berth_kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import Pod
 from berth_core.clock import SystemClock
 from berth_core.migration_plans import MoveReason, PlannedMove
-from berth_core.objects import Pod
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.moves.eviction_request import EvictAnswer, evict
 from berth_descheduler.migration.moves.memory import Eviction

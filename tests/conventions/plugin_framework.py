@@ -9,7 +9,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
-from berth_core.objects import ApiStruct
+from berth_core.objects.metadata import ApiStruct
 from berth_descheduler import framework as face
 
 _MODULES: Final = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")

@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from berth_core.canonical_terms import canonical_affinity, canonical_selector, canonical_tolerations, digest
-from berth_core.labels import HANDOVER_TAINT
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     LabelSelector,
     LabelSelectorRequirement,
@@ -17,10 +15,11 @@ from berth_core.objects import (
     NodeSelectorTerm,
     PodAffinity,
     PodAffinityTerm,
-    PreferredSchedulingTerm,
     Toleration,
-    WeightedPodAffinityTerm,
 )
+from berth_core.canonical_terms import canonical_affinity, canonical_selector, canonical_tolerations, digest
+from berth_core.labels import HANDOVER_TAINT
+from berth_core.objects.scheduling import PreferredSchedulingTerm, WeightedPodAffinityTerm
 
 
 def requirement(key: str, operator: str, *values: str) -> LabelSelectorRequirement:

@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core import CSINode, InputError, Pod, Snapshot, Workload
+from berth_core import Container, CSINode, InputError, LabelSelector, Pod, PodDisruptionBudget, Snapshot, Workload
 from berth_core.decoding import Decoder, convert, decode_json
-from berth_core.objects import Container, LabelSelector, PodDisruptionBudget
 from berth_core.reservations import Reservation
 
 

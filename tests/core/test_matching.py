@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core import matching
-from berth_core.canonical_terms import canonical_affinity
-from berth_core.errors import InputError
-from berth_core.labels import HANDOVER_TAINT, ROOM_TAINT
-from berth_core.matching import owner_matches, template_differences, template_matches
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     Container,
     LabelSelector,
@@ -26,7 +21,12 @@ from berth_core.objects import (
     PodTemplate,
     Toleration,
     TopologySpreadConstraint,
+    matching,
 )
+from berth_core.canonical_terms import canonical_affinity
+from berth_core.errors import InputError
+from berth_core.labels import HANDOVER_TAINT, ROOM_TAINT
+from berth_core.matching import owner_matches, template_differences, template_matches
 from berth_core.reservations import ObjectReference, ReservationOwner
 from builders import bare_pod, container, label_owner, object_owner, owner, pod, pod_spec, sidecar
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from berth_core.objects import LabelSelector, Pod, PodDisruptionBudget, Toleration
+from berth_core import LabelSelector, Pod, PodDisruptionBudget, Toleration
 from berth_core.workloads import Workload
 from builders import bare_pod, node, owner, pod
 

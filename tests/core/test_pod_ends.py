@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from berth_core import ObjectMeta, Pod, TimedJob, expected_end
-from berth_core.objects import PodSpec, PodStatus
+from berth_core import ObjectMeta, Pod, PodSpec, PodStatus, TimedJob, expected_end
 
 START = "2026-03-01T02:00:00Z"
 

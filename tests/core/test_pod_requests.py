@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth_core import Container, ContainerStatus, Pod, PodCondition, PodSpec, ResourceRequirements
 from berth_core.errors import InputError
-from berth_core.objects import Container, ContainerStatus, Pod, PodCondition, PodSpec, ResourceRequirements
 from berth_core.pod_requests import effective_requests, occupied_requests
 from berth_core.resources import ResourceAmounts
 from builders import container, node, pod, pod_spec, sidecar

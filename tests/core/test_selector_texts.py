@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth_core import LabelSelector, LabelSelectorRequirement
 from berth_core.errors import InputError
-from berth_core.objects import LabelSelector, LabelSelectorRequirement
 from berth_core.selector_texts import format_selector, parse_selector, read_selector
 from berth_core.selectors import matches_labels
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     LabelSelector,
     LabelSelectorRequirement,

@@ -4,18 +4,9 @@ import json
 
 import pytest
 
+from berth_core import Affinity, LabelSelector, OwnerReference, Pod, PodAffinity, PodAffinityTerm, Volume
 from berth_core.labels import PLACEHOLDER_LABEL
-from berth_core.objects import (
-    Affinity,
-    LabelSelector,
-    OwnerReference,
-    PersistentVolumeClaimSource,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    SchedulingGroup,
-    Volume,
-)
+from berth_core.objects.pods import PersistentVolumeClaimSource, SchedulingGroup
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import ONLY_FOR_SURGES, kubectl_command
 from berth_core.snapshot_kinds import SnapshotKind as Kind

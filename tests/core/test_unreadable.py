@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
+from berth_core import Pod
 from berth_core.depths import MAX_DEPTH, cut, is_cut, is_too_deep
 from berth_core.object_lists import kind_of
-from berth_core.objects import Pod
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, ReservationPhase
 from berth_core.snapshot import Snapshot
 from berth_core.unreadable import readable_body, stand_in, why_unreadable

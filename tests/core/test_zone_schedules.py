@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from berth_core import InputError
+from berth_core import InputError, Pod
 from berth_core.lent_node_pods import time_to_leave
-from berth_core.objects import Pod
 from berth_core.revocable_zones import RevocableZoneSpec, Weekday
 from berth_core.zone_schedules import ZoneSchedule, read_evict_period
 from builders import meta, pod

@@ -17,6 +17,7 @@ from berth_core import (
     RESERVATION_KIND,
     WINDOW_API_VERSION,
     WINDOW_KIND,
+    PodTemplate,
     gated_queues,
     migration_plans,
     policies,
@@ -24,7 +25,6 @@ from berth_core import (
     revocable_zones,
     windows,
 )
-from berth_core.objects import PodTemplate
 from berth_kube import REVOCABLE_ZONES
 from conventions.tracked import ROOT
 

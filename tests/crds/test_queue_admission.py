@@ -6,9 +6,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth_core import QUEUE_API_VERSION, QUEUE_KIND, Fence, GatedQueue
+from berth_core import QUEUE_API_VERSION, QUEUE_KIND, Fence, GatedQueue, LabelSelector, LabelSelectorRequirement
 from berth_core.gated_queues import Enforcement, GatedQueueSpec, HeldGuarantee
-from berth_core.objects import LabelSelector, LabelSelectorRequirement
 from berth_core.queues import QueueGuarantee
 from plain_api import PlainApi
 

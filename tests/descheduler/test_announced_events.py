@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from berth_core import ObjectMeta
 from berth_core.migration_plans import MigrationPlan, PlannedMove
-from berth_core.objects import ObjectMeta
 from berth_core.policies import DeschedulerPolicy, DeschedulerPolicySpec
 from berth_core.reservations import ObjectReference
 from berth_descheduler.cycle import Cycle, CycleContext

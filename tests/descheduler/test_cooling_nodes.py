@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import Node
 from berth_core.clock import Clock, format_timestamp
 from berth_core.labels import (
     COOLING_LABEL,
@@ -13,7 +14,6 @@ from berth_core.labels import (
     LAST_DEFRAGMENTED_ANNOTATION,
     LAST_MOVED_ANNOTATION,
 )
-from berth_core.objects import Node
 from berth_descheduler.migration.nodes.cooling_marks import mark_moved, sweep_cooling_nodes
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_kube.errors import ConflictError

@@ -9,13 +9,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth_core.labels import (
-    EVICTIONS_LABEL,
-    HANDOVER_GATE,
-    RESERVATION_LABEL,
-)
+from berth_core import Pod
+from berth_core.labels import EVICTIONS_LABEL, HANDOVER_GATE, RESERVATION_LABEL
 from berth_core.names import EVICTION_WEBHOOK_CONFIGURATION, OPERATOR_LEASE
-from berth_core.objects import Pod
 from berth_core.reservations import (
     Capacity,
     Reservation,

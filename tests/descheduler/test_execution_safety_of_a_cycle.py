@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from berth_core import Node
 from berth_core.clock import SystemClock
 from berth_core.labels import DRAINING_TAINT, FREED_TAINT
 from berth_core.migration_plans import PlanPhase
-from berth_core.objects import Node
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import PING_PONG, CycleMetrics
 from berth_descheduler.migration.nodes.freed_marks import sweep_freed_nodes

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import berth_kube.resources
+from berth_core import Taint
 from berth_core.labels import (
     DRAINING_TAINT,
     EVICTIONS_LABEL,
@@ -18,7 +19,6 @@ from berth_core.labels import (
     REVOCABLE_ZONE_LABEL,
 )
 from berth_core.names import DESCHEDULER_LEASE, EVICTION_WEBHOOK_CONFIGURATION
-from berth_core.objects import Taint
 from berth_descheduler.api.trouble_watch import TroubleWatch, Watched
 from berth_descheduler.doctor import NEEDED_RIGHTS, look_as_far_as_allowed, rights_asked_for, rights_to
 from berth_kube.client import KubeClient

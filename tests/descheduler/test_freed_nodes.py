@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import Node
 from berth_core.labels import FREED_ANNOTATION, FREED_TAINT
-from berth_core.objects import Node
 from berth_descheduler.controller.runner import Runner
 from berth_descheduler.migration.nodes.freed_marks import FreedMark, Freeing, Wanted, mark_freed, sweep_freed_nodes
 from berth_descheduler.picture import Picture

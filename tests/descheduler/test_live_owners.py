@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod
 from berth_core.decoding import convert
 from berth_core.migration_plans import MoveReason, PlannedMove
-from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.moves.eviction_request import ask_rules

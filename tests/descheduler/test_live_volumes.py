@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.validation.live_volumes import volume_refusals

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import Container, ContainerStatus, OwnerReference, Pod, Probe
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
-from berth_core.objects import Container, ContainerState, ContainerStatus, OwnerReference, Pod, Probe, WaitingContainer
+from berth_core.objects.pods import ContainerState, WaitingContainer
 from berth_core.reservations import (
     Condition,
     ObjectReference,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.observers import CycleObserver

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from berth_core import ObjectMeta
 from berth_core.clock import format_timestamp
 from berth_core.migration_plans import (
     Achieved,
@@ -19,7 +20,6 @@ from berth_core.migration_plans import (
     PlannedMove,
     PlanPhase,
 )
-from berth_core.objects import ObjectMeta
 from berth_core.reservations import ObjectReference
 from berth_descheduler.framework.interfaces import PastMove
 from berth_descheduler.migration.plans.history import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Node, Pod
+from berth_core import Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cli.main import run
 from builders import node, pod, workload

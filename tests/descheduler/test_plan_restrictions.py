@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from berth_core import NoDeadline, Restriction, RestrictionReason, Snapshot
+from berth_core import NoDeadline, Pod, Restriction, RestrictionReason, Snapshot
 from berth_core.clock import ClockDeadline
-from berth_core.objects import Pod
 from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.planner import EvictableNamespaces, Plan, PlannerSettings, WaveLimits, plan
 from berth_descheduler.planner.cool_downs import NodeCoolDown, PodCoolDown

@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from berth_core import Node, Pod, Taint
 from berth_core.labels import DRAINING_TAINT, MOVE_ANNOTATION, PLACEHOLDER_LABEL, PLAN_LABEL, RESERVATION_LABEL
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MoveReason, PlannedMove, Predicted
-from berth_core.objects import Node, Pod, Taint
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
 from berth_descheduler.migration.validation.pending_pods import names_of

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from berth_core import ObjectMeta
 from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, MoveReason, MoveState, MoveStatus
-from berth_core.objects import ObjectMeta
 from berth_descheduler.migration.plans.stop import PlanStop
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.settings import ExecutionSettings

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from berth_core import OwnerReference
 from berth_core.labels import STARVING_JOB_LABEL
 from berth_core.names import LEADER_LEASE
-from berth_core.objects import OwnerReference
 from berth_core.reservations import ReservationPhase, ReservationState, ReservationStatus, Slot, SlotState
 from berth_descheduler.cli import plans as plan_commands
 from berth_descheduler.cli.main import run

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
+from berth_core import ObjectMeta
 from berth_core.clock import SystemClock
 from berth_core.migration_plans import (
     MigrationPlan,
@@ -19,7 +20,6 @@ from berth_core.migration_plans import (
     PlanPhase,
     RunMode,
 )
-from berth_core.objects import ObjectMeta
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import REPLANNED, CycleMetrics
 from berth_descheduler.migration.plans.stop import PlanStop

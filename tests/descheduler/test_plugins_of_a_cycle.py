@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.errors import RetryableError
 from berth_core.migration_plans import PlannedMove
-from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.enabled_plugins import Enabled, PluginError

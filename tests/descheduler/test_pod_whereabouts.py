@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api_server_in_memory import ApiCall
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_descheduler.controller import pod_whereabouts
 from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
 from berth_kube.errors import ForbiddenError, GoneError

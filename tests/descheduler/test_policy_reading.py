@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from berth_core import LabelSelectorRequirement
 from berth_core.errors import InputError
 from berth_core.migration_plans import RunMode
-from berth_core.objects import LabelSelectorRequirement
 from berth_descheduler.planner.cool_downs import NodeCoolDown, SourceCoolDown
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.decoding import decode_policy

@@ -6,8 +6,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from berth_core import Pod
 from berth_core.migration_plans import MoveReason
-from berth_core.objects import Pod
 from berth_descheduler.migration.moves.replacement_readiness import (
     LONGEST_START_SECONDS,
     describe_unready,

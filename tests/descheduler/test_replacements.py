@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import OwnerReference, Pod
 from berth_core.migration_plans import MoveState, MoveStatus, PlannedMove
-from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference, Reservation
 from berth_descheduler.migration.moves.facts import MoveObservation, Presence, ReservationProgress
 from berth_descheduler.migration.moves.memory import MoveMemory, Since, remember

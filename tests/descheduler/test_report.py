@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from berth_core import Pod, PodCondition, Toleration
 from berth_core.clock import format_timestamp
 from berth_core.migration_plans import Predicted
-from berth_core.objects import Pod, PodCondition, Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cli.main import run
 from berth_descheduler.planner import Plan, plan

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import Pod, PodTemplate
 from berth_core.matching import template_differences
-from berth_core.objects import Pod, PodTemplate
 from berth_descheduler.migration.manifests.reservation_templates import build_template
 
 AS_WRITTEN: dict[str, Any] = {

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import Node, Pod
 from berth_core.migration_plans import MoveReason, PlannedMove
-from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.interfaces import ClusterView, PodFilter

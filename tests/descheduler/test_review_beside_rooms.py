@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from berth_core import Node, OwnerReference, Pod, Taint
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL, ROOM_ANNOTATION, ROOM_TAINT
 from berth_core.migration_plans import (
     PLAN_API_VERSION,
@@ -15,7 +16,6 @@ from berth_core.migration_plans import (
     Predicted,
 )
 from berth_core.names import DEFAULT_NAMESPACE, room_taint_value
-from berth_core.objects import Node, OwnerReference, Pod, Taint
 from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot

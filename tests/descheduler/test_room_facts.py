@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import Pod
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MigrationPlanStatus, PlannedMove
-from berth_core.objects import Pod
 from berth_core.plan_rooms import Room, RoomSlot, RoomState, RoomStatus
 from berth_core.reservations import (
     ObjectReference,

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from berth_core import Pod, Toleration
 from berth_core.labels import PLAN_LABEL, ROOM_ANNOTATION
 from berth_core.matching import owner_matches, template_matches
-from berth_core.objects import Pod, Toleration
 from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import Reservation
 from berth_descheduler.migration.manifests.plans import PlanIdentity

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod
 from berth_core.clock import format_timestamp
 from berth_core.migration_plans import MigrationPlanSpec, MoveState, PlannedMove, Predicted
-from berth_core.objects import Pod
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
 from berth_descheduler.migration.manifests.plans import build_plan

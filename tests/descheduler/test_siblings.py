@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import OwnerReference, Pod
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
-from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
 from berth_descheduler.migration.moves.memory import Eviction, MoveMemory, PodOfMove, remember
 from berth_descheduler.migration.moves.siblings import ReplicaTracker, find_unready

@@ -2,10 +2,10 @@
 
 import pytest
 
+from berth_core import Taint
 from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT, ROOM_TAINT
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MigrationPlanStatus, PlannedMove
 from berth_core.names import room_taint_value
-from berth_core.objects import Taint
 from berth_core.plan_rooms import Room, RoomSlot, RoomState, RoomStatus
 from berth_descheduler.migration.nodes.plan_taints import is_taint_of, nodes_of_open_rooms, nodes_to_empty
 from builders import meta

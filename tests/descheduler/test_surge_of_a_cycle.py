@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import Pod
 from berth_core.clock import format_timestamp
 from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.migration_plans import MoveMethod
-from berth_core.objects import Pod
 from berth_core.policies import DeschedulerPolicySpec
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.moves import observation

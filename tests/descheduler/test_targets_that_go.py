@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import PodSpec, Taint, Toleration
+from berth_core import PodSpec, Taint, Toleration
 from berth_descheduler.migration.nodes.targets import why_target_ends_pod
 from berth_descheduler.outcome import Outcome
 from berth_kube.errors import NotFoundError, RetryableError

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from berth_core import Node, Taint
 from berth_core.errors import RetryableError
 from berth_core.labels import (
     DRAINING_TAINT,
@@ -24,7 +25,6 @@ from berth_core.labels import (
     ROOM_TAINT,
 )
 from berth_core.migration_plans import MigrationPlan
-from berth_core.objects import Node, Taint
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cli import top as top_commands
 from berth_descheduler.cli.main import run

@@ -16,8 +16,8 @@ import pytest
 import requests
 from click.testing import CliRunner
 
+from berth_core import Taint
 from berth_core.labels import DRAINING_TAINT, REVOCABLE_ZONE_LABEL
-from berth_core.objects import Taint
 from berth_descheduler.cli import ui
 from berth_descheduler.cli.ui import (
     ForwardingError,

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 import pytest
 
+from berth_core import Taint
 from berth_core.labels import DRAINING_TAINT, REVOCABLE_ZONE_LABEL
-from berth_core.objects import Taint
 from berth_core.snapshot import Snapshot
 from berth_descheduler.api.capacity_history import CapacityHistory
 from berth_descheduler.doctor import rights_asked_for

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import OwnerReference, Pod
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
-from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
 from berth_descheduler.migration.moves.memory import MoveMemory, Surge, remember
 from berth_descheduler.migration.moves.whereabouts import find_unplaced

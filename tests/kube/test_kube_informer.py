@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import Pod
 from berth_core.errors import BerthError, PermanentError
-from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.informer import Informer, Store
 from berth_kube.resources import PODS

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from berth_core.objects import ObjectMeta, Pod
+from berth_core import ObjectMeta, Pod
 from berth_kube import KubeClient
 from berth_kube.resources import PODS
 from scripted_server import Answer, ScriptedServer, answer, page, refusal

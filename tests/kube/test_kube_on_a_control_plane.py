@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.reservations import ObjectReference
 from berth_kube import Changed, KubeClient, Listed, Removed, connect
 from berth_kube.errors import (

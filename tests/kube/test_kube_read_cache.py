@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from api_server_in_memory import ApiServerInMemory, error
+from berth_core import Pod
 from berth_core.object_lists import RawObject
-from berth_core.objects import Pod
 from berth_kube.errors import ForbiddenError, NotFoundError, ServerError, UnexpectedObjectError
 from berth_kube.read_cache import ReadCache
 from berth_kube.resources import PODS

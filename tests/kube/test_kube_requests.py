@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from berth_core import Pod
 from berth_core.errors import InputError
-from berth_core.objects import Pod
 from berth_kube import ClientSettings, KubeClient, connect
 from berth_kube.errors import (
     AlreadyExistsError,

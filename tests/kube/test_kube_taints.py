@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.objects import Node
+from berth_core import Node
 from berth_kube import KubeClient
 from berth_kube.errors import ConflictError, NotFoundError
 from berth_kube.taints import put_taint, remove_taint

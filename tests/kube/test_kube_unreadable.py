@@ -11,10 +11,10 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from berth_core import Node, Pod
 from berth_core.clock import SystemClock
 from berth_core.migration_plans import MigrationPlan, PlanPhase
 from berth_core.object_lists import kind_of
-from berth_core.objects import Node, Pod
 from berth_core.policies import DeschedulerPolicy
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, ReservationReason
 from berth_core.snapshot import Snapshot

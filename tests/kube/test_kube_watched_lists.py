@@ -5,7 +5,7 @@ from typing import Self
 import pytest
 
 from api_server_in_memory import ApiServerInMemory
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_kube import watched_lists
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError

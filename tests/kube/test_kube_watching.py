@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed
 from berth_kube import watching as watching_module
 from berth_kube.errors import ForbiddenError, UnexpectedObjectError

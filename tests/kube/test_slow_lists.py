@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed, WatchedLists, WatchItem, watched_lists
 from berth_kube.decoding import ObjectKey, ObjectVersion
 from berth_kube.list_beside_watch import ListBesideWatch

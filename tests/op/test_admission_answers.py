@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth_core import Pod
 from berth_core.errors import InputError
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
 from berth_core.matching import shape_of
-from berth_core.objects import Pod
 from berth_core.reservations import (
     RESERVATION_API_VERSION,
     RESERVATION_KIND,

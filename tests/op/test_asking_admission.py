@@ -10,14 +10,9 @@ import pytest
 
 from account_calls import changed
 from api_server_in_memory import error
+from berth_core import Toleration
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
-from berth_core.objects import Toleration
-from berth_core.reservations import (
-    RESERVATION_API_VERSION,
-    RESERVATION_KIND,
-    Reservation,
-    ReservationReason,
-)
+from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, ReservationReason
 from berth_core.selectors import matches_node_affinity
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, RefusedError
 from berth_operator.quota.limits import LimitSettings

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from api_server_in_memory import error
+from berth_core import Pod
 from berth_core.labels import BEST_EFFORT_LABEL, FENCE_LABEL, STANDING_FENCE_LABEL
-from berth_core.objects import Pod
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import PODS
 from berth_operator.reservation.act.standing_fences import BestEffortPods

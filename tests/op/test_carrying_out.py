@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from api_server_in_memory import error
+from berth_core import Container, Pod, ResourceRequirements
 from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
-from berth_core.objects import Container, Pod, ResourceRequirements
 from berth_core.reservations import (
     RESERVATION_API_VERSION,
     RESERVATION_KIND,

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from api_server_in_memory import error
+from berth_core import Pod
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION
-from berth_core.objects import Pod
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, SlotState
 from berth_kube.errors import InvalidObjectError
 from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, RESERVATIONS

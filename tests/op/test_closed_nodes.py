@@ -5,8 +5,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from berth_core import NodeSpec, ObjectMeta, Taint, Toleration
 from berth_core.labels import HANDOVER_TAINT
-from berth_core.objects import NodeSpec, ObjectMeta, Taint, Toleration
 from berth_core.reservations import ConditionType, ReservationPhase, SlotState
 from berth_operator.reservation.actions import AssignSlot, Probe, Release
 from berth_operator.reservation.node_access import ConditionStatus, NodeAccess

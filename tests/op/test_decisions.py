@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod
 from berth_core.clock import format_timestamp
 from berth_core.labels import RESERVATION_LABEL
-from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.reservation.actions import (
     CreatePlaceholder,

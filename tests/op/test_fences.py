@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from api_server_in_memory import error
+from berth_core import LabelSelector, Pod
 from berth_core.labels import FENCE_LABEL, HANDOVER_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL, SUCCESSOR_LABEL
 from berth_core.names import FENCE_CONFIG_MAP, fence_name
-from berth_core.objects import LabelSelector, Pod
 from berth_core.reservations import SlotState
 from berth_core.selectors import matches_labels
 from berth_kube import Listed

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod, Toleration
 from berth_core.labels import HANDOVER_TAINT
-from berth_core.objects import Pod, Toleration
 from berth_core.reservations import Reservation, ReservationTask, SlotState
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.fitting import choose_task, may_own, slots_by_key, trusted_assignment

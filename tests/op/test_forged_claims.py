@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.reservations import ObjectReference, Reservation, ReservationPhase, ReservationReason, SlotState
 from berth_operator.reservation.forged_status import without_forged_claims
 from berth_operator.reservation.node_access import NodeAccess

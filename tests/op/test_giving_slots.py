@@ -6,23 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth_core import Pod
 from berth_core.labels import HANDOVER_GATE
-from berth_core.objects import Pod
 from berth_core.reservations import SlotState
 from berth_operator.reservation.actions import AssignSlot, Release
 from berth_operator.settings import OperatorSettings
 from builders import NOON
-from handover_builders import (
-    PROVEN,
-    decide_now,
-    note,
-    observe,
-    owner_pod,
-    place,
-    placeholder,
-    slot,
-    told,
-)
+from handover_builders import PROVEN, decide_now, note, observe, owner_pod, place, placeholder, slot, told
 
 SETTINGS = OperatorSettings()
 HELD = place(slot(SlotState.HELD))

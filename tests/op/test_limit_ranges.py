@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.objects import PodSpec
+from berth_core import PodSpec
 from berth_kube.watch_items import Listed
 from berth_operator.quota.limit_range import LimitRange, why_out_of_range
 from berth_operator.quota.limits import LimitSettings, NamespaceLimit

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import ObjectMeta, PodSpec, PodTemplate, PriorityClass, Toleration
 from berth_core.errors import InputError
 from berth_core.labels import FENCE_LIMITS_ANNOTATION
-from berth_core.objects import ObjectMeta, PodSpec, PodTemplate, PriorityClass, Toleration
 from berth_core.reservations import Reservation, ReservationPhase, ReservationTask, SlotState
 from berth_core.resources import ResourceAmounts
 from berth_kube.watch_items import Changed, Listed

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationState, SlotState
 from berth_operator.reservation.decide import decide
 from berth_operator.reservation.observation import Observation

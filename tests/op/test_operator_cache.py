@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from berth_core import NodeSpec, ObjectMeta, Pod, Taint
 from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL
-from berth_core.objects import NodeSpec, ObjectMeta, Pod, Taint
 from berth_core.reservations import Reservation, ReservationPhase, ReservationReason, SlotState
 from berth_kube import Listed
 from berth_operator.reservation.observation import ProbeResult, Verdict

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from api_server_in_memory import ApiServerInMemory, error
+from berth_core import ObjectMeta
 from berth_core.labels import SLOTS_ADD_UP_ANNOTATION
-from berth_core.objects import ObjectMeta
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, InvalidObjectError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.labels import (
-    HANDOVER_TAINT,
-    PLACEHOLDER_LABEL,
-    PROBE_LABEL,
-    PROBE_REGISTRATION_LABEL,
-    RESERVATION_LABEL,
-)
-from berth_core.names import DEFAULT_NAMESPACE, priority_class_name
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     Container,
     LabelSelectorRequirement,
@@ -29,6 +21,14 @@ from berth_core.objects import (
     ResourceRequirements,
     Toleration,
 )
+from berth_core.labels import (
+    HANDOVER_TAINT,
+    PLACEHOLDER_LABEL,
+    PROBE_LABEL,
+    PROBE_REGISTRATION_LABEL,
+    RESERVATION_LABEL,
+)
+from berth_core.names import DEFAULT_NAMESPACE, priority_class_name
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ReservationPhase, ReservationTask
 from berth_core.selectors import matches_node_affinity

@@ -5,8 +5,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from berth_core import Pod
 from berth_core.labels import FENCE_LABEL, HANDOVER_TAINT
-from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationReason, ReservationStatus, SlotState
 from berth_kube.resources import NODES, PODS
 from berth_operator.reservation.act.fences import FenceManager

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from berth_core import Pod, Toleration
 from berth_core.labels import HANDOVER_GATE, HANDOVER_LABEL, HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
-from berth_core.objects import Pod, Toleration
 from berth_operator.reservation.pod_patches import (
     Operations,
     build_assignment,

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import Pod
 from berth_core.labels import HANDOVER_GATE, HANDOVER_LABEL, HANDOVER_TAINT, SLOT_ANNOTATION, SUCCESSOR_LABEL
-from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.reservation.actions import AssignSlot, RenewPlaceholder, ShortenPlaceholder
 from berth_operator.reservation.assignment import Assignment

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.objects import Pod, PodCondition
+from berth_core import Pod, PodCondition
 from berth_core.reservations import (
     Condition,
     ConditionType,

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import OwnerReference, Pod, Toleration
 from berth_core.labels import HANDOVER_TAINT, ROOM_ANNOTATION, ROOM_TAINT
 from berth_core.migration_plans import PLAN_API_VERSION, PLAN_KIND
 from berth_core.names import room_taint_value
-from berth_core.objects import OwnerReference, Pod, Toleration
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.reservation.manifests import build_placeholder
 from berth_operator.reservation.pod_patches import build_assignment

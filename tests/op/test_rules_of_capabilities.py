@@ -7,8 +7,8 @@ from datetime import datetime
 import msgspec
 import pytest
 
+from berth_core import ObjectMeta
 from berth_core.errors import RetryableError
-from berth_core.objects import ObjectMeta
 from berth_core.reservations import Capacity, Reservation, ReservationReason, ReservationTask
 from berth_kube.resources import NODES
 from berth_operator.reservation.act.context import Context

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from api_server_in_memory import error
+from berth_core import LabelSelector, Pod
 from berth_core.fence_limits import FenceLimit
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
@@ -18,7 +19,6 @@ from berth_core.labels import (
     SUCCESSOR_LABEL,
 )
 from berth_core.names import standing_fence_name
-from berth_core.objects import LabelSelector, Pod
 from berth_core.reservations import Capacity, Fence, Reservation
 from berth_core.selectors import matches_labels
 from berth_kube.errors import ForbiddenError

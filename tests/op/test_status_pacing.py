@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationState, ReservationStatus, Slot, SlotState
 from berth_operator.reservation.throttle import PATIENCE_SECONDS, Throttle, may_wait, only_starts
 from builders import NOON_TEXT

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from api_server_in_memory import ApiServerInMemory, error
+from berth_core import Pod
 from berth_core.labels import RESERVATION_LABEL
-from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import EVENTS, PODS

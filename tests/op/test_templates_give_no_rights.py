@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from berth_core import PodTemplate, PriorityClass
 from berth_core.names import priority_class_name
-from berth_core.objects import PodTemplate, PriorityClass
 from berth_core.reservations import Reservation, ReservationTask
 from berth_operator.reservation import manifests
 from berth_operator.reservation.fitting import may_own

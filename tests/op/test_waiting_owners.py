@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server_in_memory import ApiServerInMemory, error
+from berth_core import LabelSelector, LabelSelectorRequirement, OwnerReference, Pod, PodCondition
 from berth_core.labels import MOVE_ANNOTATION, RESERVATION_LABEL
 from berth_core.matching import owner_matches
 from berth_core.migration_plans import PLAN_API_VERSION, PLAN_KIND
-from berth_core.objects import LabelSelector, LabelSelectorRequirement, OwnerReference, Pod, PodCondition
 from berth_core.reservations import ObjectReference, Reservation, ReservationOwner, ReservationPhase, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS

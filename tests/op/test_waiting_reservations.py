@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from api_server_in_memory import error
+from berth_core import ObjectMeta, Pod, Taint
 from berth_core.labels import DRAINING_TAINT, SLOT_ANNOTATION
-from berth_core.objects import ObjectMeta, Pod, Taint
 from berth_core.reservations import Capacity, Fence, Reservation, ReservationPhase, ReservationReason, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import JOBS, PODS
@@ -23,18 +23,7 @@ from berth_operator.reservation.store.cluster_rules import NodeCapacity
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.reservation.surveys import Survey, build_survey
 from builders import NOON, as_api, node, owner, pod, task
-from handover_builders import (
-    awaiting,
-    decide_now,
-    note,
-    observe,
-    owner_pod,
-    place,
-    placeholder,
-    resident,
-    slot,
-    told,
-)
+from handover_builders import awaiting, decide_now, note, observe, owner_pod, place, placeholder, resident, slot, told
 from operator_harness import OperatorHarness, harness
 
 __all__ = ["harness"]

@@ -9,20 +9,20 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as with_fields
 
-from berth_core import PlannedMove
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     LabelSelector,
     LabelSelectorRequirement,
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
-    PersistentVolumeClaimSource,
+    PlannedMove,
     PodAffinity,
     PodAffinityTerm,
     TopologySpreadConstraint,
     Volume,
 )
+from berth_core.objects.pods import PersistentVolumeClaimSource
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits

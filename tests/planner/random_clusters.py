@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     LabelSelector,
     Node,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod
 from berth_core.decoding import convert
-from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner.evictability import Evictability

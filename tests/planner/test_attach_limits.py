@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import ObjectMeta, Pod, Volume
+from berth_core import ObjectMeta, Pod, Volume
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PersistentVolume, PersistentVolumeSpec
 from berth_descheduler.framework.refusals import RefusalReason as Reason

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import ObjectMeta, OwnerReference, Pod
 from berth_core.labels import RELEASED_HASH
-from berth_core.objects import ObjectMeta, OwnerReference, Pod
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import RollingUpdate, UpdateStrategy, Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.framework.refusals import RefusalReason as Reason

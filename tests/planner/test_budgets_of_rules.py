@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from berth_core import Pod
 from berth_core.migration_plans import MoveReason
-from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.objects import NodeSelector, NodeSelectorTerm, Pod
+from berth_core import NodeSelector, NodeSelectorTerm, Pod
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PersistentVolume, PersistentVolumeClaim, VolumeNodeAffinity
 from berth_descheduler.framework.refusals import RefusalReason as Reason

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from berth_core.objects import ContainerPort, ContainerStatus, Pod, ResourceRequirements, Toleration
+from berth_core import ContainerPort, ContainerStatus, Pod, ResourceRequirements, Toleration
 from berth_descheduler.planner.simulation.pod_classes import PodClasses
 from builders import container, owner, pod, sidecar
 from planner.clusters import apart, claimed, expression, spread, term, tied

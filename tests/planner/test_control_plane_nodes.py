@@ -6,9 +6,9 @@ import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from berth_core import Node, Taint, Toleration, is_control_plane_node
 from berth_core.labels import CONTROL_PLANE_KEYS
 from berth_core.migration_plans import MoveReason
-from berth_core.objects import Node, Taint, Toleration, is_control_plane_node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.interfaces import Candidate, ClusterView

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.objects import Affinity, LabelSelector, LabelSelectorRequirement, Pod, PodDisruptionBudget
+from berth_core import Affinity, LabelSelector, LabelSelectorRequirement, Pod, PodDisruptionBudget
 from berth_core.selectors import matches_labels
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason

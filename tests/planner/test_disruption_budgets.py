@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
+from berth_core import Pod, PodDisruptionBudget
+from berth_core.objects.disruption_budgets import PodDisruptionBudgetStatus
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import plan

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.labels import FENCE_LABEL, STANDING_FENCE_LABEL
-from berth_core.objects import (
+from berth_core import (
     Container,
     ContainerPort,
     LabelSelector,
@@ -20,6 +19,7 @@ from berth_core.objects import (
     Taint,
     Toleration,
 )
+from berth_core.labels import FENCE_LABEL, STANDING_FENCE_LABEL
 from berth_core.snapshot import Snapshot
 from berth_core.storage import VolumeNodeAffinity
 from berth_descheduler.framework.refusals import RefusalReason as Reason

@@ -7,8 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from benchmarks.families import family
-from berth_core import NoDeadline
-from berth_core.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from berth_core import Affinity, LabelSelector, NoDeadline, PodAffinity, PodAffinityTerm
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.solver.fillings import MOST_FILLINGS, NodeType, fewest_kept

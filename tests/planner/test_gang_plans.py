@@ -8,20 +8,13 @@ from typing import Final
 
 import pytest
 
+from berth_core import Pod
 from berth_core.migration_plans import PlannedMove
-from berth_core.objects import Pod, SchedulingGroup
+from berth_core.objects.pods import SchedulingGroup
 from berth_core.pod_groups import LifecyclePolicy, PodGroup, VolcanoJob
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
-from builders import (
-    node,
-    pod,
-    pod_group,
-    volcano_job,
-    volcano_owner,
-    volcano_pod_group,
-    volcano_task,
-)
+from builders import node, pod, pod_group, volcano_job, volcano_owner, volcano_pod_group, volcano_task
 from planner.clusters import consolidating
 
 NODES: Final = tuple(f"n{number}" for number in range(6))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from berth_core import ContainerStatus, Node, Pod, PodDisruptionBudget
 from berth_core.matching import TEMPLATE_HASH_LABEL
-from berth_core.objects import ContainerStatus, Node, Pod, PodDisruptionBudget
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import DISRUPTION_WEIGHTS, NO_EVICTION_ANNOTATION, plan
 from berth_descheduler.planner.disruption_cost import DisruptionCost

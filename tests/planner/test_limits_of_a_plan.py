@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from hypothesis import strategies as st
 
+from berth_core import Pod
 from berth_core.errors import InputError
-from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import PlannerSettings, plan

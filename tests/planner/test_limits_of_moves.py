@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from berth_core import LabelSelector, Node, Pod
 from berth_core.labels import CRITICAL_NODE_LABEL, LAST_DEFRAGMENTED_ANNOTATION
 from berth_core.migration_plans import MoveReason, PlannedMove
-from berth_core.objects import LabelSelector, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import PlannerSettings, WaveLimits, plan

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from berth_core import Node, Pod, Taint, Toleration
 from berth_core.errors import InputError
-from berth_core.objects import Node, Pod, Taint, Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind

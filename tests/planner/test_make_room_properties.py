@@ -3,7 +3,7 @@
 import msgspec
 from hypothesis import strategies as st
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import PlannerSettings, plan

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_fields
 
-from berth_core.objects import Node, NodeCondition, Pod, Taint, Toleration
+from berth_core import Node, NodeCondition, Pod, Taint, Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import Plan, PlannerSettings, plan

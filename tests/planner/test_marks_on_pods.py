@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_fields
 
+from berth_core import OwnerReference, Pod, Volume
 from berth_core.clock import format_timestamp
-from berth_core.objects import OwnerReference, Pod, Volume
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import plan

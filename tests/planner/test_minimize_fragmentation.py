@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from berth_core.objects import Node, Pod
+from berth_core import Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.goals.lower_fragmentation.strategy import MinimizeFragmentation
 from berth_descheduler.planner import Plan, PlannerSettings, plan

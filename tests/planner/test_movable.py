@@ -7,15 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import OwnerReference, Pod, PodCondition, Volume
 from berth_core.decoding import convert
-from berth_core.objects import (
-    OwnerReference,
-    PersistentVolumeClaimSource,
-    Pod,
-    PodCondition,
-    PodDisruptionBudgetStatus,
-    Volume,
-)
+from berth_core.objects.disruption_budgets import PodDisruptionBudgetStatus
+from berth_core.objects.pods import PersistentVolumeClaimSource
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import PodFailurePolicy, PodFailurePolicyRule, Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.framework.refusals import RefusalReason as Reason

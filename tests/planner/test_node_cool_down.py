@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from berth_core import Node
 from berth_core.labels import LAST_MOVED_ANNOTATION
 from berth_core.migration_plans import MoveReason
-from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.interfaces import Candidate, ClusterView

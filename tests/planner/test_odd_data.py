@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from berth_core import LabelSelector, LabelSelectorRequirement, Node, Pod
 from berth_core.errors import InputError
-from berth_core.objects import LabelSelector, LabelSelectorRequirement, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.migration.validation.revalidation import revalidate

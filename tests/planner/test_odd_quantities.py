@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
+from berth_core import Node, Pod
 from berth_core.errors import InputError
-from berth_core.objects import Node, Pod
 from berth_core.quantities import parse_quantity
 from berth_core.resources import CPU, MOST_AMOUNT
 from berth_core.snapshot import Snapshot

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Affinity, LabelSelectorRequirement, Node, NodeAffinity, NodeSelectorTerm, Pod
+from berth_core import Affinity, LabelSelectorRequirement, Node, NodeAffinity, NodeSelectorTerm, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import PlannerSettings, plan

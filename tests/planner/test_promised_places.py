@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import LabelSelectorRequirement, NodeSelectorTerm, Pod
 from berth_core.names import placeholder_name
-from berth_core.objects import LabelSelectorRequirement, NodeSelectorTerm, Pod
 from berth_core.reservations import (
     ObjectReference,
     Reservation,

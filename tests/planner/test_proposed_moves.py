@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Node, Pod, Taint, Toleration
+from berth_core import Node, Pod, Taint, Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.refusals import RefusalReason as Reason

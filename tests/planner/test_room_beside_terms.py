@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from berth_core.objects import Affinity, Node, Pod
+from berth_core import Affinity, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.goals.make_room.request import RoomRequest

@@ -5,8 +5,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from berth_core import Node, Pod
 from berth_core.migration_plans import MoveReason
-from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.refusals import Refusal

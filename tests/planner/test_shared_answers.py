@@ -7,16 +7,21 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from berth_core import Node, Pod, TopologySpreadConstraint, matches_labels, matches_node_affinity, untolerated_taint
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     ContainerStatus,
+    Node,
     NodeAffinity,
     NodeSelectorTerm,
+    Pod,
     PodSpec,
     ResourceRequirements,
     Taint,
     Toleration,
+    TopologySpreadConstraint,
+    matches_labels,
+    matches_node_affinity,
+    untolerated_taint,
 )
 from berth_core.snapshot import Snapshot
 from berth_core.storage import VolumeNodeAffinity

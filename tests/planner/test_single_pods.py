@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from rich.console import Console
 
+from berth_core import LabelSelector, Pod
 from berth_core.migration_plans import MoveReason
-from berth_core.objects import LabelSelector, Pod
 from berth_core.selector_texts import parse_selector
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.enabled_plugins import Enabled

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from berth_core.objects import Pod, Taint
+from berth_core import Pod, Taint
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PersistentVolumeClaim
 from berth_descheduler.framework.refusals import RefusalReason as Reason
@@ -12,18 +12,7 @@ from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.cluster import Cluster
 from berth_descheduler.planner.simulation.state import State
 from builders import claim, node, owner, pod, volume
-from planner.clusters import (
-    HOSTNAME,
-    ZONE,
-    apart,
-    claimed,
-    company,
-    refusal_of,
-    selector,
-    settings,
-    spread,
-    term,
-)
+from planner.clusters import HOSTNAME, ZONE, apart, claimed, company, refusal_of, selector, settings, spread, term
 
 WEB = {"app": "web"}
 

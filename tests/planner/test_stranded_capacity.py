@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from berth_core import Affinity, Node, Pod, Taint, Toleration
 from berth_core.errors import InputError
 from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT
-from berth_core.objects import Affinity, Node, Pod, Taint, Toleration
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Node, Pod
+from berth_core import Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod, Toleration
 from berth_core.labels import RESERVATION_LABEL, ROOM_TAINT
 from berth_core.migration_plans import PlannedMove
-from berth_core.objects import Pod, Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.pending_pods import nodes_for_waiting_pods, pods_competing_for_room, pods_losing_room
 from berth_descheduler.planner.rooms import RoomMade, WaitingPod

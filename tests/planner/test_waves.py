@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.planner.problem import Problem

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import strategies as st
 
-from berth_core.objects import Node
+from berth_core import Node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.interfaces import Candidate, ClusterView

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace as with_fields
 
+from berth_core import Pod
 from berth_core.clock import format_timestamp
-from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PersistentVolumeClaim
 from berth_descheduler.framework.enabled_plugins import Enabled, PluginSet

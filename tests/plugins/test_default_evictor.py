@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Pod, Volume
+from berth_core import Pod, Volume
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from berth_core import Pod, Volume
 from berth_core.clock import format_timestamp
-from berth_core.objects import Pod, Volume
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import RefusalReason as Reason

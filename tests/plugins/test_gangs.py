@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Pod, SchedulingGroup, WorkloadReference
+from berth_core import Pod
+from berth_core.objects.pods import SchedulingGroup, WorkloadReference
 from berth_core.pod_groups import LifecyclePolicy
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod
 from berth_core.errors import InputError, RetryableError
-from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.enabled_plugins import Enabled, PluginError, PluginSet
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, Objection, PodFilter

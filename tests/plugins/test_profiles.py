@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from berth_core import Pod
 from berth_core.errors import InputError
 from berth_core.migration_plans import Objective
-from berth_core.objects import Pod
 from berth_core.selector_texts import format_selector
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
 from berth_descheduler.plugins.default_evictor import DefaultEvictor

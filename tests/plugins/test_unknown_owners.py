@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from berth_core import OwnerReference
 from berth_core.errors import InputError
-from berth_core.objects import OwnerReference
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload
 from berth_descheduler.framework.interfaces import ClusterView

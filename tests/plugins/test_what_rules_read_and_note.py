@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from berth_core import ObjectMeta
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, Objective
 from berth_core.object_lists import ObjectKind
-from berth_core.objects import ObjectMeta
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.enabled_plugins import Enabled
 from berth_descheduler.framework.interfaces import ClusterView, PodFilter

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from berth_core import Pod
 from berth_core.errors import RetryableError
-from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError
 from berth_kube.resources import PODS

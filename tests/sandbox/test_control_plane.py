@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
+from berth_core import Node, Pod
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError
 from berth_kube.resources import (

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from berth_core.objects import Node
+from berth_core import Node
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import UnreachableError
 from berth_kube.listing import Listing

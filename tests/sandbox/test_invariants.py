@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 from msgspec import structs
 
+from berth_core import Node, Pod, Taint
 from berth_core.gated_queues import GatedQueue, GatedQueueStatus
 from berth_core.labels import (
     COOLING_LABEL,
@@ -39,7 +40,6 @@ from berth_core.names import (
     priority_class_name,
     room_taint_value,
 )
-from berth_core.objects import Node, Pod, Taint
 from berth_core.reservations import (
     Condition,
     ConditionType,

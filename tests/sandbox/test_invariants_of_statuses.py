@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from berth_core import Node, Pod, Taint
 from berth_core.labels import (
     HANDOVER_TAINT,
     INDEX_ANNOTATION,
@@ -14,7 +15,6 @@ from berth_core.labels import (
     SLOT_ANNOTATION,
     TASK_ANNOTATION,
 )
-from berth_core.objects import Node, Pod, Taint
 from berth_core.reservations import (
     Condition,
     ConditionType,

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from berth_core.objects import Node
+from berth_core import Node
 from berth_descheduler.capabilities.sandbox.cli.command import sandbox as sandbox_commands
 from berth_kube.client import connect
 from berth_kube.errors import ForbiddenError

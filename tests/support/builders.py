@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from berth_core.gated_queues import GatedQueue
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     Container,
     ContainerPort,
@@ -25,8 +24,6 @@ from berth_core.objects import (
     Pod,
     PodCondition,
     PodDisruptionBudget,
-    PodDisruptionBudgetSpec,
-    PodDisruptionBudgetStatus,
     PodSpec,
     PodStatus,
     PodTemplate,
@@ -38,6 +35,8 @@ from berth_core.objects import (
     TopologySpreadConstraint,
     Volume,
 )
+from berth_core.gated_queues import GatedQueue
+from berth_core.objects.disruption_budgets import PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from berth_core.pod_groups import (
     GangPolicy,
     LifecyclePolicy,

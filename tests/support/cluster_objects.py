@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import uuid4
 
+from berth_core import Node, Pod
 from berth_core.clock import SystemClock
-from berth_core.objects import Node, Pod
 from berth_core.pod_requests import effective_requests
 from berth_core.quantities import parse_quantity
 from berth_core.reservations import Reservation

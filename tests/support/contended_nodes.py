@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from berth_core import Pod
 from berth_core.errors import BerthError
 from berth_core.labels import AWAITS_CAPACITY_LABEL, FENCE_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import fence_name, standing_fence_name
-from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError, InvalidObjectError, NotFoundError
 from berth_kube.resources import ADMISSION_POLICY_BINDINGS, DAEMON_SETS, PODS, PRIORITY_CLASSES

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
+from berth_core import Node, Pod
 from berth_core.labels import PREFIX
 from berth_core.migration_plans import MigrationPlan, MoveState
-from berth_core.objects import Node, Pod
 from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError

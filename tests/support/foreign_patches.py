@@ -14,6 +14,7 @@ import msgspec
 import berth_descheduler
 import berth_kube
 import berth_operator
+from berth_core import Node, Pod
 from berth_core.labels import (
     BEST_EFFORT_LABEL,
     COOLING_LABEL,
@@ -30,7 +31,6 @@ from berth_core.labels import (
     SLOT_ANNOTATION,
     TEMPLATE_HASH_LABEL,
 )
-from berth_core.objects import Node, Pod
 from berth_core.reservations import SlotState
 from berth_descheduler.capabilities.drain.cli import nodes as drained_nodes
 from berth_descheduler.migration.nodes import cooling_marks, freed_marks, plan_taints

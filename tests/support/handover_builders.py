@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from berth_core import ContainerStatus, Pod, PodCondition, Toleration
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     CHOSEN_NODE_ANNOTATION,
@@ -20,7 +21,6 @@ from berth_core.labels import (
     TASK_ANNOTATION,
 )
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import ContainerStatus, Pod, PodCondition, Toleration
 from berth_core.reservations import (
     ObjectReference,
     Reservation,

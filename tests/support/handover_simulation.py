@@ -15,10 +15,10 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from api_server_in_memory import ApiServerInMemory, copied
+from berth_core import Pod
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import OPERATOR_LEASE
-from berth_core.objects import Pod
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, SlotState
 from berth_descheduler.migration.operator.cleanup import StaleOperatorCleanup
 from berth_kube import Listed

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 
-from berth_core.objects import Node, Pod
+from berth_core import Node, Pod
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from api_server_in_memory import ApiServerInMemory
-from berth_core.objects import Pod, PriorityClass
+from berth_core import Pod, PriorityClass
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_operator.reservation.act.context import Context

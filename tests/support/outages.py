@@ -18,9 +18,9 @@ from typing import Final
 import pytest
 
 from background_runs import BackgroundRun
+from berth_core import Node
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.errors import BerthError, RetryableError
-from berth_core.objects import Node
 from berth_core.reservations import ConditionType, ReservationPhase, SlotState
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError, NotFoundError

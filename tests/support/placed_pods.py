@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_kube.client import KubeClient
 from berth_kube.resources import PODS, REPLICA_SETS
 from cluster_objects import pod_template

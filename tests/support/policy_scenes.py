@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from berth_core import policies
+from berth_core import Node, Pod, policies
 from berth_core.labels import FREED_TAINT as SOFT_TAINT
 from berth_core.labels import HANDOVER_GATE, PLACEHOLDER_LABEL, PREFIX
 from berth_core.migration_plans import MigrationPlan
-from berth_core.objects import Node, Pod
 from berth_core.policies import DeschedulerPolicy
 from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient

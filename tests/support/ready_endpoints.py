@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from berth_core.objects import ApiStruct, ObjectMeta
+from berth_core import ObjectMeta
+from berth_core.objects.metadata import ApiStruct
 from berth_kube.client import KubeClient
 from berth_kube.resources import Resource
 from berth_kube.watch_items import Changed, Listed

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from berth_core import Node, Pod
 from berth_core.clock import SystemClock
 from berth_core.labels import HANDOVER_GATE, RESERVATION_NAME_ANNOTATION, STANDING_FENCE_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Node, Pod
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import yaml
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_kube.client import KubeClient
 from berth_kube.resources import PODS
 from berth_sandbox.components import Component

@@ -1,6 +1,6 @@
 """A small cluster as on a first day: twenty nodes, and one namespace with all 76 pods."""
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.snapshot import Snapshot
 from builders import namespace, node, owner, pod
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from berth_core import Pod
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Pod
 from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from berth_core import BerthError, ObjectMeta, Pod, PodSpec, PodStatus, SchedulingGate
-from berth_core.objects import ApiStruct
+from berth_core.objects.metadata import ApiStruct
 from berth_descheduler import telemetry
 from berth_descheduler.migration.nodes.freed_marks import PodWhereabouts, ReadWhereabouts
 from berth_descheduler.migration.nodes.pods import is_free

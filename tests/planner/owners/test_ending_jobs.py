@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Pod, PodCondition
+from berth_core import Pod, PodCondition
 from berth_core.workloads import SuccessPolicy, SuccessPolicyRule
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from builders import NOON

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.workloads import LeaderWorkerTemplate, Ordinals, Workload
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from planner.owners.workloads import controller, pod_of, reference, refusals_of

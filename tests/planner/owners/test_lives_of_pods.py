@@ -2,7 +2,8 @@
 
 import pytest
 
-from berth_core.objects import Namespace, NamespaceStatus, ObjectMeta
+from berth_core import Namespace, ObjectMeta
+from berth_core.objects.metadata import NamespaceStatus
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from planner.owners.workloads import controller, pod_of, refusals_of, with_condition
 

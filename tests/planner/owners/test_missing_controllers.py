@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.pod_groups import VolcanoJobState, VolcanoJobStatus
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind

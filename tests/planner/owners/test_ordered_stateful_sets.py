@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_core.workloads import Ordinals
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from planner.owners.workloads import controller, pod_of, refusals_of, with_condition

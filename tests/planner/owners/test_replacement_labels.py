@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     LabelSelector,
     ObjectMeta,
@@ -11,10 +11,10 @@ from berth_core.objects import (
     PodAffinity,
     PodAffinityTerm,
     PodDisruptionBudget,
-    PodDisruptionBudgetSpec,
     PodTemplate,
     TopologySpreadConstraint,
 )
+from berth_core.objects.disruption_budgets import PodDisruptionBudgetSpec
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from builders import pod
 from planner.owners.workloads import container, controller, pod_of, reference, refusals_of, template, with_spec

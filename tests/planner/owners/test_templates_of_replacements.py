@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.labels import QUEUE_GATE
-from berth_core.objects import (
+from berth_core import (
     Affinity,
     Container,
     ContainerPort,
@@ -16,9 +15,7 @@ from berth_core.objects import (
     NodeSelector,
     NodeSelectorTerm,
     ObjectMeta,
-    PersistentVolumeClaimSource,
     Pod,
-    PodSystem,
     PodTemplate,
     ResourceRequirements,
     SchedulingGate,
@@ -26,6 +23,8 @@ from berth_core.objects import (
     TopologySpreadConstraint,
     Volume,
 )
+from berth_core.labels import QUEUE_GATE
+from berth_core.objects.pods import PersistentVolumeClaimSource, PodSystem
 from berth_core.workloads import ClaimTemplate, ControllerRevision, RollingUpdate, UpdateStrategy
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from builders import volcano_job, volcano_pod, volcano_task

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from berth_core.objects import (
+from berth_core import (
     Container,
     Namespace,
     ObjectMeta,

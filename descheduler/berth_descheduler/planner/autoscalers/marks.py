@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
 
-from berth_core.objects import DAEMONSET_POD_ANNOTATION
+from berth_core.objects.pods import DAEMONSET_POD_ANNOTATION
 
 
 class Owner(StrEnum):

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from berth_core import InputError, Pod, PodFailurePolicyRule, Workload, count, parse_timestamp
-from berth_core.objects import DISRUPTION_TARGET
+from berth_core.objects.pods import DISRUPTION_TARGET
 from berth_descheduler.framework import Refusal, RefusalReason
 
 _CONTROLLER: Final = "kubernetes.io/job-controller"

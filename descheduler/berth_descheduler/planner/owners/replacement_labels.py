@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from berth_core import TEMPLATE_HASH_LABEL, LabelSelector, Pod, PodTemplate, Snapshot
-from berth_core.objects import SPREAD_HARD
+from berth_core.objects.scheduling import SPREAD_HARD
 from berth_descheduler.planner.owners.statefulsets import REVISION_LABEL
 
 _LABELS_OF_CONTROLLERS: Final = frozenset({TEMPLATE_HASH_LABEL, REVISION_LABEL})

@@ -30,7 +30,8 @@ from berth_core import (
 )
 from berth_core.canonical_terms import canonical_affinity, canonical_spread, canonical_tolerations
 from berth_core.matching import DEFAULT_SCHEDULER
-from berth_core.objects import ANY_ADDRESS, RawQuantity
+from berth_core.objects.metadata import RawQuantity
+from berth_core.objects.pods import ANY_ADDRESS
 
 VPA_ANNOTATIONS: Final = ("vpaUpdates", "vpaInPlaceUpdated")
 """On pods whose requests a VerticalPodAutoscaler has set, at admission or in place."""

@@ -19,7 +19,8 @@ from berth_core import (
     effective_requests,
     occupied_requests,
 )
-from berth_core.objects import ANY_ADDRESS, SPREAD_HARD
+from berth_core.objects.pods import ANY_ADDRESS
+from berth_core.objects.scheduling import SPREAD_HARD
 from berth_core.pod_requests import is_resize_infeasible
 from berth_descheduler.planner.simulation.platforms import PlatformTie
 

@@ -1,5 +1,6 @@
 """The page that `berth demo --report` writes of its run."""
 
+from berth_core import ObjectMeta
 from berth_core.migration_plans import (
     Achieved,
     MigrationPlan,
@@ -9,7 +10,6 @@ from berth_core.migration_plans import (
     MoveStatus,
     PlanPhase,
 )
-from berth_core.objects import ObjectMeta
 from berth_core.snapshot import Snapshot
 from berth_descheduler.capabilities.demo.cli.command import build_demo_page
 from berth_descheduler.capabilities.demo.cli.scenario import DemoResult, DemoRun

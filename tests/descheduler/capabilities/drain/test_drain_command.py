@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from berth_core import ObjectMeta
 from berth_core.labels import DRAINING_TAINT
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, Objective
-from berth_core.objects import ObjectMeta
 from berth_core.snapshot import Snapshot
 from berth_descheduler import cycle
 from berth_descheduler.capabilities.drain.cli import command as commands

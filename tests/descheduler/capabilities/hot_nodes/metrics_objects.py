@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from berth_core import Node, Pod
 from berth_core.object_lists import RawObject
-from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.capabilities.hot_nodes.plugin import HotNodes
 from berth_descheduler.capabilities.hot_nodes.readings import NODE_METRICS, POD_METRICS

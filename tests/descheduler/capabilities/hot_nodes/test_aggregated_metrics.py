@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import Pod
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS
 from berth_sandbox.sandbox import Sandbox

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
+from berth_core import Pod
 from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.migration_plans import MoveReason
 from berth_core.object_lists import RawObject
-from berth_core.objects import Pod
 from berth_core.quantities import parse_quantity
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth_core.objects import Node, Taint
+from berth_core import Node, Taint
 from berth_core.policies import DeschedulerPolicy
 from berth_descheduler.capabilities.lent_nodes.findings import find_zone_troubles
 from berth_kube.client import connect

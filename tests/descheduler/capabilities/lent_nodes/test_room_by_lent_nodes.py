@@ -10,8 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from berth_core import LENT_NODES, InputError, Node, Pod, PodGroup, Snapshot
-from berth_core.objects import PodCondition, PodStatus
+from berth_core import LENT_NODES, InputError, Node, Pod, PodCondition, PodGroup, PodStatus, Snapshot
 from berth_descheduler.capabilities.lent_nodes.jobs import why_not_evicted
 from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes
 from berth_descheduler.framework import RefusalReason

@@ -10,8 +10,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from berth_core import Affinity, LabelSelector, Node, PodAffinity, PodAffinityTerm
 from berth_core.migration_plans import PlanPhase
-from berth_core.objects import Affinity, LabelSelector, Node, PodAffinity, PodAffinityTerm
 from berth_core.snapshot import Snapshot
 from berth_descheduler.capabilities.prices.node_prices import NodePrices
 from berth_descheduler.framework.refusals import RefusalReason

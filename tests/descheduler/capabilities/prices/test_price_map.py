@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import Node
 from berth_core.errors import InputError
 from berth_core.object_lists import ObjectKind, RawObject
-from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.capabilities.prices.node_prices import NodePrices
 from berth_descheduler.capabilities.prices.price_map import PRICE_MAP

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import Node, Pod, Taint
 from berth_core.gated_queues import LocalQueue
 from berth_core.labels import INDEX_ANNOTATION, PLACEHOLDER_LABEL, RESERVATION_LABEL, TASK_ANNOTATION
-from berth_core.objects import Node, Pod, Taint
 from berth_core.queues import QueueObject, QueueSource
 from berth_core.reservations import Reservation, ReservationStatus, Slot, SlotState
 from berth_core.resources import ResourceAmounts

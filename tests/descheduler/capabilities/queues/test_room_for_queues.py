@@ -2,8 +2,8 @@
 
 import pytest
 
+from berth_core import Pod
 from berth_core.errors import InputError
-from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler.goals.make_room.request import RoomRequest

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from berth_core import Pod, PriorityClass
 from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
-from berth_core.objects import Pod, PriorityClass
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload

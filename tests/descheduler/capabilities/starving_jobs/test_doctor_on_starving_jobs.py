@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core import PodStatus
 from berth_core.labels import FENCE_LIMITS_ANNOTATION, STARVING_JOB_LABEL
 from berth_core.names import OPERATOR_LEASE
-from berth_core.objects import PodStatus
 from berth_core.reservations import (
     Reservation,
     ReservationPhase,

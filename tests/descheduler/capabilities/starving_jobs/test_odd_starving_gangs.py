@@ -5,8 +5,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from berth_core import STARVING_JOBS, Pod, PodGroup, Snapshot
-from berth_core.objects import PodCondition
+from berth_core import STARVING_JOBS, Pod, PodCondition, PodGroup, Snapshot
 from berth_core.pod_groups import PodGroupSpec
 from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
 from berth_descheduler.framework.enabled_plugins import Enabled

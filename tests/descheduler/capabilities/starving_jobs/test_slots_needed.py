@@ -6,9 +6,17 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from berth_core import RESERVATION_LABEL, STARVING_JOB_LABEL, Pod, Reservation, SlotState, Snapshot
+from berth_core import (
+    RESERVATION_LABEL,
+    STARVING_JOB_LABEL,
+    Pod,
+    PodCondition,
+    PodStatus,
+    Reservation,
+    SlotState,
+    Snapshot,
+)
 from berth_core.labels import HANDOVER_GATE
-from berth_core.objects import PodCondition, PodStatus
 from berth_core.reservations import ReservationPhase, ReservationState, ReservationStatus, Slot
 from berth_descheduler.capabilities.starving_jobs.pending_jobs import find_pending_jobs
 from berth_descheduler.capabilities.starving_jobs.slots_needed import SlotNeed, slots_needed

@@ -18,13 +18,16 @@ from berth_core import (
     InputError,
     Node,
     ObjectReference,
+    OwnerReference,
     Pod,
+    PodCondition,
+    PodStatus,
     Reservation,
     Room,
     Snapshot,
+    Taint,
     fenced_nodes,
 )
-from berth_core.objects import OwnerReference, PodCondition, PodStatus, Taint
 from berth_core.reservations import (
     ReservationPhase,
     ReservationReason,

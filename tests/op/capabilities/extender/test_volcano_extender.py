@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from api_server_in_memory import ApiServerInMemory
+from berth_core import Pod
 from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL, QUEUE_ANNOTATION, RESERVATION_LABEL
-from berth_core.objects import Pod
 from berth_core.pod_groups import GROUP_NAME_ANNOTATION
 from berth_core.reservations import (
     Capacity,

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from api_server_in_memory import error
+from berth_core import OwnerReference
 from berth_core.errors import RetryableError
 from berth_core.gated_queues import QUEUE_API_VERSION
 from berth_core.labels import QUEUE_ANNOTATION
-from berth_core.objects import OwnerReference
 from berth_core.queues import QUEUE_KIND
 from berth_core.reservations import Reservation, ReservationReason
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError

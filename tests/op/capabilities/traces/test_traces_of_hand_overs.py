@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from api_server_in_memory import error
+from berth_core import OwnerReference
 from berth_core.errors import InputError
 from berth_core.labels import MOVE_ANNOTATION
-from berth_core.objects import OwnerReference
 from berth_core.reservations import Reservation
 from berth_kube.errors import ForbiddenError
 from berth_operator.capabilities.traces.act import Traces

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from api_server_in_memory import error
-from berth_core import PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, ObjectMeta, RevocableZone, closed_fences
-from berth_core.objects import Pod
+from berth_core import PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, ObjectMeta, Pod, RevocableZone, closed_fences
 from berth_core.zone_schedules import ZoneSchedule
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth_core import LabelSelector, LentFence, matches_labels
+from berth_core import LabelSelector, LentFence, ObjectMeta, OwnerReference, Pod, matches_labels
 from berth_core.decoding import convert
 from berth_core.labels import (
     HANDOVER_LABEL,
@@ -16,7 +16,6 @@ from berth_core.labels import (
     REVOCABLE_ZONE_LABEL,
 )
 from berth_core.migration_plans import PLAN_API_VERSION, PLAN_KIND
-from berth_core.objects import ObjectMeta, OwnerReference, Pod
 from berth_core.reservations import Reservation
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES
 from berth_operator.capabilities.zones.fences import LentFences
