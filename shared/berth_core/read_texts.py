@@ -4,7 +4,7 @@ from berth_core.clock import parse_timestamp
 from berth_core.divided_amounts import DividedAmounts
 from berth_core.durations import parse_duration
 from berth_core.names import is_qualified_name
-from berth_core.objects import api_group
+from berth_core.objects.metadata import api_group
 from berth_core.resources import forget_quantities
 from berth_core.selectors import is_valid
 

@@ -16,7 +16,7 @@ import structlog
 
 import log_lines
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
-from berth_core.objects import LabelSelectorRequirement
+from berth_core.objects.metadata import LabelSelectorRequirement
 from berth_core.resources import ResourceAmounts, parse_quantity
 from berth_kube.errors import (
     Call,
