@@ -44,7 +44,7 @@ LONGEST_SUBDOMAIN: Final = 253
 
 _HASH_LENGTH: Final = 10
 # A pod's name may have 253 characters, but it is also its hostname, which the kubelet cuts at 63; names of placeholders
-# stay below that and can be values of labels.
+# stay below that and can be values of labels (`truncatePodHostnameIfNeeded`).
 _LONGEST_NAME: Final = 63
 _MAX_DIGITS: Final = 6
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -149,7 +149,7 @@ class LeaseHolder:
         seen_observation: _Observation | None = None
         while not (claim := self._try_to_claim()).won:
             seen_observation = seen_observation or self._observation
-            # client-go's retry period of 2 s in 15 s, with its jitter factor of 1.2.
+            # client-go's retry period of 2 s in 15 s, with its jitter factor of 1.2 (`tools/leaderelection`).
             wait_seconds = self._duration_seconds / _TRIES_PER_DURATION * CHANCE.uniform(1, 1.2)
             if deadline is not None:
                 is_prolonged = seen_observation is self._observation and (timeout or 0.0) >= self._duration_seconds

@@ -72,7 +72,7 @@ def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, A
     )
     deployment = controller_reference(owner) or ObjectReference()
     # The garbage collector deletes an object once none of its owners exists: without the ReplicaSet's reference the
-    # released pod would outlive its Deployment.
+    # released pod would outlive its Deployment (`attemptToDeleteItem`).
     second_owner = {
         "apiVersion": deployment.api_version,
         "kind": deployment.kind,
@@ -89,7 +89,8 @@ def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, A
             "labels": {TEMPLATE_HASH_LABEL: RELEASED_HASH},
             # One patch for both: the pod must not be without its label for a moment in which nothing says why.
             "annotations": {RELEASED_ANNOTATION: json.dumps(msgspec.to_builtins(note))},
-            # The ReplicaSet's reference stays: the ReplicaSet takes it off itself when it releases the pod.
+            # The ReplicaSet's reference stays: the ReplicaSet takes it off itself when it releases the pod
+            # (`ReleasePod` in `pkg/controller/controller_ref_manager.go`).
             "ownerReferences": [*metadata["ownerReferences"], second_owner],
         }
     }

@@ -335,7 +335,7 @@ def _why_not_by_selectors(raw_pod: RawObject, around: Around) -> str:
     for raw_object in around.autoscalers:
         scaled = raw_object["spec"].get("scaleTargetRef") or {}
         # The autoscaler averages over all pods that the Deployment's selector matches, which is without the hash: a
-        # released pod is still among them.
+        # released pod is still among them (kubernetes/kubernetes#124307).
         if scaled.get("kind") == "Deployment" and scaled.get("name") == deployment["metadata"]["name"]:
             return f"the HorizontalPodAutoscaler {raw_object['metadata']['name']} would count one pod more"
     return ""

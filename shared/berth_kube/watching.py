@@ -53,6 +53,7 @@ class WatchSettings:
     The API server sends a bookmark (KEP-956) about once a minute, and one two seconds before the end
     (`nextBookmarkTime` in k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
     """
+    # A connection that a balancer or firewall has lost brings neither events nor an end (kubernetes/kubernetes#65012).
     silence_seconds: float = 75.0
     """Longest silence before a reconnect."""
     backoff: Backoff = _BACKOFF

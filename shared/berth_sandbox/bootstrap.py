@@ -91,7 +91,8 @@ def install_berth(client: KubeClient) -> None:
         everywhere = [*rules["clusterRules"], *rules.get("dryRunRules", [])]
         _grant(client, account, everywhere, "", (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS))
         _grant(client, account, rules["namespaceRules"], DEFAULT_NAMESPACE, (ROLES, ROLE_BINDINGS))
-    # A policy without a binding has no effect, and a new one takes a moment to reach the API server's admission.
+    # A policy without a binding has no effect, and a new one takes a moment to reach the API server's admission
+    # (kubernetes/kubernetes#132502).
     for policy, binding in build_admission_policies():
         _apply(client, ADMISSION_POLICIES, policy)
         _apply(client, ADMISSION_POLICY_BINDINGS, binding)

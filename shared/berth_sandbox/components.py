@@ -115,7 +115,7 @@ def _api_server_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--bind-address={LOOPBACK}",
         f"--advertise-address={LOOPBACK}",
         # It would publish the API server's address in the Endpoints of the Service kubernetes, which may not be
-        # loopback ones.
+        # loopback ones (`ValidateEndpointIP`).
         "--endpoint-reconciler-type=none",
         f"--secure-port={place.ports.api_server}",
         f"--cert-dir={folder.root / 'pki'}",
@@ -125,7 +125,7 @@ def _api_server_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--service-account-key-file={folder.certificate(certificates.SERVICE_ACCOUNTS)}",
         f"--service-account-signing-key-file={folder.key(certificates.SERVICE_ACCOUNTS)}",
         # The Node authorizer lets a kubelet read only what its own pods need. kwok, one user for all nodes, would be
-        # refused.
+        # refused (`plugin/pkg/auth/authorizer/node`).
         f"--authorization-mode={'Node,RBAC' if place.real_nodes else 'RBAC'}",
         *(_node_access(folder) if place.real_nodes else ()),
         "--service-cluster-ip-range=10.96.0.0/16",

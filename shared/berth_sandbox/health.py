@@ -47,5 +47,5 @@ def _is_usable(node: Node) -> bool:
     """Return whether a node is ready and without node controllers' taints."""
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
     # The node lifecycle controller takes the taint not-ready off only some time after a node is Ready, and until then
-    # the scheduler puts no pod there.
+    # the scheduler puts no pod there (`pkg/controller/nodelifecycle`).
     return ready and not any(taint.key.startswith(_CONTROLLERS_TAINT) for taint in node.spec.taints)

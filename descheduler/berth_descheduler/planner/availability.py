@@ -131,7 +131,7 @@ class Availability:
         succeeded = max(workload.status.succeeded or 0, self._succeeded[key])
         if spec.completions is not None:
             return min(parallelism, max(0, spec.completions - succeeded))
-        # A Job without completions makes no further pods once one has succeeded.
+        # A Job without completions makes no further pods once one has succeeded (`manageJob` in `pkg/controller/job`).
         return min(parallelism, self._alive[key]) if succeeded else parallelism
 
     def _unavailable(self, key: ControllerKey, wanted: int) -> int:

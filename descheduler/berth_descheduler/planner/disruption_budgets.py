@@ -254,5 +254,5 @@ def _goes_uncounted(budget: PodDisruptionBudget, pod: Pod) -> bool:
         return True
     healthy, desired = budget.status.current_healthy, budget.status.desired_healthy
     # With 0 desired pods, which is also the status of a budget that its controller has not seen, the API server counts
-    # the pod.
+    # the pod (`pkg/registry/core/pod/storage/eviction.go`).
     return not _is_stale(budget) and 0 < desired <= healthy

@@ -351,7 +351,8 @@ class Removal:
         for raw_pod in self._list(PODS):
             if not marks_of_pod(raw_pod):
                 continue
-            # The node is in the status, which the API server leaves as it is in a patch of the pod itself.
+            # The node is in the status, which the API server leaves as it is in a patch of the pod itself
+            # (`podStrategy.PrepareForUpdate`).
             if is_nominated(raw_pod):
                 self._patch(PODS, raw_pod, lambda _: {"status": {"nominatedNodeName": None}}, subresource="status")
             if is_released(raw_pod):

@@ -177,7 +177,7 @@ class Admission:
         request = review.request
         pod = read_pod(request)
         # A pod that is created with a node passes no scheduler, so a gate could not hold it back; the API server
-        # refuses both together.
+        # refuses both together (`ValidatePodCreate`).
         if pod is None or request.operation != "CREATE" or pod.spec.node_name:
             return allow(request.uid)
         probed_uid = pod.metadata.labels.get(PROBE_LABEL)

@@ -202,7 +202,8 @@ def why_refused(quota: ResourceQuota, spec: PodSpec, asked: Usage, held: Usage) 
     `asked` is what the Reservation's pods that the quota counts need together, `held` what other Reservations hold. The
     quota itself does not know of either: placeholders are pods of another namespace.
     """
-    # Admission checks against the status, which the quota controller brings up to date after an edit of the spec.
+    # Admission checks against the status, which the quota controller brings up to date after an edit of the spec
+    # (`pkg/admission/plugin/resourcequota/controller.go`).
     hard = quota.status.hard or quota.spec.hard
     unspecified = sorted(name for name in hard.keys() & _REQUIRED_BY_QUOTA if not _specifies(spec, name))
     if unspecified:

@@ -327,7 +327,7 @@ def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
     `validation.refuse` bounds the product.
     """
     # The API server allows one name per field selector, so several nodes take several terms. An empty term allows no
-    # node, but tied to a node it would allow that one: it is left out.
+    # node, but tied to a node it would allow that one: it is left out (`ValidateNodeFieldSelectorRequirement`).
     terms = [msgspec.to_builtins(term) for term in required_terms(spec)]
     pins = [{"key": "metadata.name", "operator": "In", "values": [node_name]} for node_name in node_names]
     bases: list[Body] = [term for term in terms if term] if terms else [{}]
@@ -545,7 +545,7 @@ def build_webhook_configuration(
         "failurePolicy": "Ignore",
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "Never",
-        # The API server sends dry runs, which the probes are, only to webhooks without side effects.
+        # The API server sends dry runs, which the probes are, only to webhooks without side effects (KEP-576).
         "sideEffects": "None",
         "timeoutSeconds": timeout_seconds,
         "rules": [

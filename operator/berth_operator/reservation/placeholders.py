@@ -130,7 +130,8 @@ def _seconds_to_renewal(reservation: Reservation, placeholder: Pod, now: datetim
 def _seconds_too_long(reservation: Reservation, placeholder: Pod, margin_seconds: int) -> int | None:
     """Return an earlier deadline for a placeholder that far outlives its Reservation."""
     wanted_end, started = _wanted_end(reservation, margin_seconds), placeholder.status.start_time
-    # activeDeadlineSeconds counts from `status.startTime`, which the kubelet sets when it takes the pod up.
+    # activeDeadlineSeconds counts from `status.startTime`, which the kubelet sets when it takes the pod up
+    # (`pkg/kubelet/active_deadline.go`).
     if wanted_end is None or started is None:
         return None
     ends = _ends_at(placeholder)

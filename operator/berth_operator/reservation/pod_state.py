@@ -26,7 +26,8 @@ def has_started(pod: Pod) -> bool:
     """Return whether the pod's containers run or have run."""
     if not pod.spec.node_name:
         return False
-    # A pod that the kubelet refused at admission (OutOfcpu, NodeAffinity, …) is Failed, and has no container statuses.
+    # A pod that the kubelet refused at admission (OutOfcpu, NodeAffinity, …) is Failed, and has no container statuses
+    # (`pkg/kubelet/lifecycle/predicate.go`).
     return pod.status.phase in {"Running", "Succeeded"} or (
         pod.status.phase == "Failed" and bool(pod.status.container_statuses)
     )

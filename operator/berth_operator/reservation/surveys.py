@@ -81,8 +81,7 @@ class Survey:
         return all(
             used_amounts.get(resource) + amount <= self.allocatable.get(resource)
             for resource, amount in requests.items()
-            # The scheduler lets a node lack what a pod requests none of (`fitsRequest` in
-            # `pkg/scheduler/framework/plugins/noderesources/fit.go`).
+            # Scheduler and kubelet let a node lack what a pod requests none of (kubernetes/kubernetes#116408).
             if amount
         )
 

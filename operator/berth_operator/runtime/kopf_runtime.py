@@ -85,14 +85,15 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.posting.enabled = False  # kopf would write an event for each log line about an object
     settings.scanning.disabled = True  # for scans of namespaces and CRDs it would need the rights to watch them
     # By default kopf patches an annotation with the last handled configuration onto each object, and one per handler
-    # with its progress: writes that other watchers would see as changes of the Reservation.
+    # with its progress: writes that other watchers would see as changes of the Reservation
+    # (zalando-incubator/kopf#318).
     settings.persistence.diffbase_storage = StatusAsMemory()
     settings.persistence.progress_storage = NoProgress()
     settings.networking.error_backoffs = EndlessWaits()
     settings.networking.request_timeout = _REQUEST_SECONDS
     settings.networking.connect_timeout = _CONNECT_SECONDS
     # Without it an API server ends a watch at a random time of 30 to 60 minutes (--min-request-timeout), and a
-    # connection that a proxy has dropped silently would go unnoticed for as long.
+    # connection that a proxy has dropped silently would go unnoticed for as long (nolar/kopf#1267).
     settings.watching.server_timeout = int(PROMPT_WATCH.server_seconds)
     settings.watching.inactivity_timeout = PROMPT_WATCH.silence_seconds
 
@@ -345,7 +346,8 @@ async def _run_once(
             clusterwide=True,
             standalone=True,
             stop_flag=ends,
-            # Without one kopf asks for the user's name, and the user of an image may have none.
+            # Without one kopf asks for the user's name, and the user of an image may have none (`detect_own_id` in
+            # `kopf/_core/engines/peering.py`).
             identity=identity,  # type: ignore[arg-type] # kopf does not export the type
         )
     except Exception as error:

@@ -282,7 +282,7 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     def is_mirror(self) -> bool:
         """Return whether the pod mirrors a static pod of a kubelet."""
         # The kubelet makes it from a file on its node. Through the API the copy can be deleted, the containers cannot:
-        # an eviction would free nothing.
+        # an eviction would free nothing (kubernetes/kubernetes#79147).
         return MIRROR_ANNOTATION in self.metadata.annotations
 
     @property

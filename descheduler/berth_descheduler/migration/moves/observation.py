@@ -302,7 +302,7 @@ def _why_ending(pod: Pod) -> str:
     """Return why a pod is about to end although it may still be Ready, "" if it is not."""
     if pod.is_terminal:
         return ""
-    # The kubelet may report Ready until the last container has ended.
+    # The kubelet may report Ready until the last container has ended (kubernetes/kubernetes#102537).
     if pod.is_terminating:
         return "is being deleted"
     disruption = pod.disruption

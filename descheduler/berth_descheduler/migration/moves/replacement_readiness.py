@@ -123,7 +123,7 @@ def seconds_to_start(pod: Pod) -> float:
 def _probed_seconds(container: Container) -> float:
     """Return how long a container may take by its probes; both count from its start."""
     startup, readiness = container.startup_probe, container.readiness_probe
-    # Until the startup probe has succeeded, the kubelet runs no other probe.
+    # Until the startup probe has succeeded, the kubelet runs no other probe (KEP-950).
     started = startup.initial_delay_seconds + startup.period_seconds * startup.failure_threshold if startup else 0
     delay = readiness.initial_delay_seconds if readiness else 0
     return float(max(started, delay) + (_repeated(readiness) if readiness else 0))
@@ -179,7 +179,7 @@ def _failure(pod: Pod) -> Trouble:
     cause = _joined(pod.status.reason, pod.status.message[:_LONGEST_MESSAGE])
     if pod.status.reason in _EVICTED:
         # Node pressure, or a critical pod that the kubelet made room for: the node is a bad target, the pod is not at
-        # fault.
+        # fault (`pkg/kubelet/eviction`, `pkg/kubelet/preemption`).
         return Trouble(MoveReason.EVICTED_BY_KUBELET, cause, is_final=True, has_ended=True)
     # The kubelet's admission (`OutOfcpu`, `NodeAffinity`, `TopologyAffinityError`) fails a pod before any container is
     # made.

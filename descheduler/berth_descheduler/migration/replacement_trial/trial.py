@@ -152,7 +152,7 @@ class ReplacementTrial:
         namespace = raw_pod["metadata"]["namespace"]
         try:
             # A dry run passes admission, quotas and validation, and ends before etcd. With a webhook whose sideEffects
-            # are neither None nor NoneOnDryRun, the API server refuses it.
+            # are neither None nor NoneOnDryRun, the API server refuses it (`NewDryRunUnsupportedErr`).
             stored = account.create(PODS, replacement, namespace=namespace, dry_run=True)
         except PermanentError as error:
             return self._judge(error, raw_pod, replacement, template)

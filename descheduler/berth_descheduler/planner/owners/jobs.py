@@ -87,7 +87,7 @@ def failing_refusal(job: Workload | None, active_pods: int) -> Refusal | None:
 
 def _why_none_wanted(job: Workload, pods: Sequence[Pod]) -> str:
     """Return why a Job wants no further pod once one of its active pods has gone, "" if it does."""
-    # The controller counts a pod that has ended in the status only once it has removed its finalizer.
+    # The controller counts a pod that has ended in the status only once it has removed its finalizer (KEP-2307).
     ended = sum(pod.status.phase == "Succeeded" for pod in pods)
     succeeded, completions = max(job.status.succeeded or 0, ended), job.spec.completions
     if completions is None and succeeded:

@@ -246,7 +246,8 @@ def vote_on_job(
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
     tasks = job.tasks or {}
     if not tasks:
-        # Volcano's Job controller creates pods only once the job is let in, so waiting for pods here would never end.
+        # Volcano's Job controller creates pods only once the job is let in, so waiting for pods here would never end
+        # (volcano-sh/volcano#3910).
         created = job.creation_timestamp
         return Vote(PERMIT if holds(job.without_pods) or (created and has_waited(created)) else ABSTAIN)
     pods = [task.pod for task in tasks.values() if task.pod is not None]

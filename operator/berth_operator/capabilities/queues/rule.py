@@ -130,6 +130,7 @@ class QueueRule(ReservationRule):
         if not known.has_volcano:
             return "no queue of Volcano, as none can be listed"
         schedulers = {volcano.scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
+        # Volcano counts in a queue only pods that it schedules itself (volcano-sh/volcano#3790).
         others = "" if schedulers == {volcano.NAME} else ", which counts other schedulers' pods with the extender only"
         return f'queue "{reservation.spec.queue}" of Volcano by spec.queue{others}'
 

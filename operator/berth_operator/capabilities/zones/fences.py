@@ -149,7 +149,8 @@ class LentFences:
             return None
         if any(fence.is_terminating and kind_of_fence(fence) == wanted for fence in standing_fences):
             return None  # system pods are on their way in: a fence made now would be preempted, too
-        # A kubelet counts fences, too: beyond `allocatable.pods` it fails a pod with the reason OutOfpods.
+        # A kubelet counts fences, too: beyond `allocatable.pods` it fails a pod with the reason OutOfpods
+        # (`pkg/kubelet/lifecycle/predicate.go`).
         if not has_room(self._client, self._cache, node):
             if not standing_fences:
                 note_omission(node, NO_POD_SLOT)

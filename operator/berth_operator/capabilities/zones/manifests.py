@@ -27,7 +27,7 @@ def build_lent_fence(
     if kind is not LentFence.OPEN:
         return body
     # Preferred affinity works in both directions: kube-scheduler also scores a node by the preferences of pods that are
-    # on it, so preemptable pods fill lent nodes first.
+    # on it, so preemptable pods fill lent nodes first (`pkg/scheduler/framework/plugins/interpodaffinity/scoring.go`).
     terms = [on_same_node((expression,)) | {"namespaceSelector": {}} for expression in _PREEMPTABLE]
     preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
     body["spec"]["affinity"]["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}

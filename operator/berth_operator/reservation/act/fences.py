@@ -166,7 +166,8 @@ def has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> bool
     counted = cache.pod_counts.on(node)
     if counted is not None and counted + pods_coming + pods + _SPARE_SLOTS <= slots:
         return True
-    # Pods of phase Succeeded or Failed use no slot: schedulers and kubelets leave them out of `pods`.
+    # Pods of phase Succeeded or Failed use no slot: schedulers and kubelets leave them out of `pods`
+    # (`filterOutInactivePods` in `pkg/kubelet/kubelet_pods.go`).
     occupants = client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
     pods_there = sum(occupant.status.phase not in {"Succeeded", "Failed"} for occupant in occupants.items)
     return pods_there + pods_coming + pods <= slots

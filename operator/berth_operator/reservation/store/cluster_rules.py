@@ -114,7 +114,8 @@ class NodeTotals:
 
     def _set(self, name: str, raw: Quantities) -> None:
         quantities_before = self._raw.get(name, {})
-        # Kubelets write their status every few minutes, and conditions in between; the amounts hardly ever change.
+        # Kubelets write their status every few minutes, and conditions in between; the amounts hardly ever change
+        # (KEP-589).
         if raw == quantities_before:
             return
         try:

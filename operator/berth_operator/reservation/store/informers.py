@@ -171,7 +171,7 @@ class Informers:
                 _OWNERS,
                 lambda stop: client.watch(PODS, label_selector=owners, type=Pod, stop=stop, settings=PROMPT_WATCH),
                 # The API server reports a pod that no longer matches the selector as DELETED, although it lives: it may
-                # come back.
+                # come back (`convertToWatchEvent` in `pkg/storage/cacher`).
                 _applier(cache.replace_owners, cache.put_owner, partial(cache.remove_owner, for_good=False)),
             ),
             (

@@ -129,7 +129,8 @@ def _wait(claim: str, reached: Callable[[], bool]) -> None:
 def _create_applications(client: KubeClient) -> None:
     """Create the Service, and each application with a budget that lets one of its pods be missing."""
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
-    # The admission plugin ServiceAccount refuses pods until a controller has made the namespace's account.
+    # The admission plugin ServiceAccount refuses pods until a controller has made the namespace's account
+    # (`plugin/pkg/admission/serviceaccount`).
     _wait(f"pods can be made in {_NAMESPACE}", lambda: _has_account(client))
     client.create(SERVICES, build_service(), namespace=_NAMESPACE)
     for application, replicas in _APPLICATIONS.items():

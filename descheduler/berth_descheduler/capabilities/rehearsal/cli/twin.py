@@ -164,7 +164,7 @@ def _build_priority_classes(snapshot: Snapshot, living: Iterable[Pod]) -> Iterat
     known_names = {priority_class.metadata.name for priority_class in snapshot.priority_classes}
     for known_class in snapshot.priority_classes:
         # The API server makes system-node-critical and system-cluster-critical itself, and refuses other names with
-        # that prefix.
+        # that prefix (`AddSystemPriorityClasses`, `ValidatePriorityClass`).
         if not known_class.metadata.name.startswith(_SYSTEM_CLASSES):
             built = _plain(known_class)
             yield {**built, "value": known_class.value, "metadata": {"name": known_class.metadata.name}}
@@ -187,7 +187,7 @@ def _priority_class(pod: Pod) -> str:
 def _build_node(node: Node, labels: Mapping[str, str]) -> dict[str, Any]:
     """Return a node; one that is not ready takes no pods in the twin."""
     # Taints such as node.kubernetes.io/unreachable follow from conditions: the node controller of the twin would take
-    # them off, as its nodes are ready.
+    # them off, as its nodes are ready (`doNoScheduleTaintingPass` in `pkg/controller/nodelifecycle`).
     taints = [_plain(taint) for taint in node.taints if not taint.key.startswith(NODE_LIFECYCLE)]
     return {
         "metadata": {"name": node.metadata.name, "labels": {**node.metadata.labels, **labels}},
@@ -302,7 +302,7 @@ def _build_owner(key: OwnerKey, pods: Sequence[Pod], name: str) -> dict[str, Any
         case _:
             spec["replicas"] = len(pods)
     if key.kind != JOBS.kind:
-        # The only policy that templates of other controllers may have.
+        # The only policy that templates of other controllers may have (`pkg/apis/apps/validation`).
         template_spec["restartPolicy"] = "Always"
     return {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": spec}
 

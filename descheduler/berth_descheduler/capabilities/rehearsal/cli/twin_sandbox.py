@@ -137,7 +137,7 @@ def _counts_all(budget: PodDisruptionBudget, ready: Iterable[Pod]) -> bool:
         pod.metadata.namespace == namespace and matches_labels(selector, pod.metadata.labels) for pod in ready
     )
     # Until the disruption controller has counted the pods, disruptionsAllowed is 0, and each eviction would be refused
-    # with 429.
+    # with 429 (`checkAndDecrement` in `pkg/registry/core/pod/storage/eviction.go`).
     return budget.status.observed_generation is not None and budget.status.current_healthy >= covered_pods
 
 
