@@ -255,6 +255,8 @@ class Transport:
         client = self._client
         try:
             answer = action(client)
+        # The kubelet rotates a pod's token in its file, and the old one is answered 401
+        # (kubernetes-client/python#1768).
         except (UnauthorizedError, UntrustedServerError):
             renewed = self._renewed_client(client)
             if renewed is None:

@@ -367,7 +367,7 @@ class _WatchedKind(Generic[T]):
 
     def _fail(self, error: BerthError) -> None:
         # 410 right after a list: etcd has compacted its version meanwhile, by default every 5 minutes
-        # (--etcd-compaction-interval) (kubernetes/kubernetes#72187).
+        # (`--etcd-compaction-interval`, kubernetes/kubernetes#72187).
         self.was_too_slow = isinstance(error, GoneError)
         self._give_up()
 

@@ -200,5 +200,6 @@ def _by_name(store: Store[T]) -> tuple[T, ...]:
 
 
 def _key(policy: DeschedulerPolicy) -> tuple[str, int]:
-    # The API server counts the generation up with each change of the spec only, so a new status has nothing read again.
+    # The API server counts the generation up with each change of the spec only, so a new status has nothing read again
+    # (`customResourceStrategy.PrepareForUpdate`).
     return policy.metadata.uid, policy.metadata.generation or 0

@@ -123,7 +123,7 @@ class NodeDrain:
         shares = _Shares(snapshot)
         pods_on_nodes = (pod for pod in snapshot.pods if pod.spec.node_name in self.nodes)
         # As kubectl drain --ignore-daemonsets: the DaemonSet controller would make its pods anew at once, for they
-        # tolerate the cordon.
+        # tolerate the cordon (`AddOrUpdateDaemonPodTolerations`).
         leaving_pods = (pod for pod in pods_on_nodes if pod.occupies_node and not pod.is_terminating)
         for pod in sorted(leaving_pods, key=lambda candidate: (-shares.largest(candidate), candidate.key)):
             reason = f"{pod.spec.node_name} is drained"

@@ -85,7 +85,7 @@ class QueueMembers:
     def _of_volcano(self, pod: Pod) -> str:
         meta = pod.metadata
         # Volcano's controller for plain pods reads the annotation when it makes their group; before that it is all
-        # there is.
+        # there is (`pkg/controllers/podgroup`).
         annotated_queue = meta.annotations.get(QUEUE_ANNOTATION) or meta.annotations.get(_JOB_QUEUE, "")
         if PLACEHOLDER_LABEL in meta.labels:
             reservation = self._of_reservation.get(meta.labels.get(RESERVATION_LABEL, ""))

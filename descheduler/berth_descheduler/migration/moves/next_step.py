@@ -270,7 +270,8 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, message)
     if facts.seen.place in FREE and (end := pod_stays(facts, timeouts, now)) is not None:
         return end
-    # Some controllers, such as a StatefulSet, replace a pod only once it is gone: a free place means nothing before.
+    # Some controllers, such as a StatefulSet, replace a pod only once it is gone: a free place means nothing before
+    # (`processReplica` in `pkg/controller/statefulset`).
     is_free = facts.seen.presence is Presence.GONE and facts.seen.place in FREE
     if is_free and not facts.others.replicas.awaiting_replacement:
         return _place_left_over(facts)

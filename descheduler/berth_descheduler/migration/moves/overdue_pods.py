@@ -11,7 +11,7 @@ from berth_core import Pod, read_timestamp
 
 def is_overdue(pod: Pod, now: datetime, end_seconds: float) -> bool:
     """Return whether a pod is still there `end_seconds` after the end of its grace period."""
-    # The API server sets it to the time of the request plus the grace period, so no clock of ours is compared with its.
+    # The API server sets it to the time of the request plus the grace period (`BeforeDelete`): that is not added again.
     due = read_timestamp(pod.metadata.deletion_timestamp)
     return due is not None and now >= due + timedelta(seconds=end_seconds)
 

@@ -60,7 +60,8 @@ class LentFences:
 
     def wanted(self, node: str, now: datetime) -> LentFence | None:
         """Return the fence that a node should have, None for a node that is not lent."""
-        # While there is any zone, a label that names none keeps pods off, as Volcano's plugin `tdm` does.
+        # While there is any zone, a label that names none keeps pods off, as Volcano's plugin `tdm` does
+        # (`availableRevocableZone`).
         if not self._store.all() or not self._label_of(node):
             return None
         zone = self._zone_of(node)

@@ -297,7 +297,7 @@ def _build_owner(key: OwnerKey, pods: Sequence[Pod], name: str) -> dict[str, Any
             highest_ordinal = max((int(ordinal) for ordinal in ordinals if ordinal.isdecimal()), default=0)
             spec |= {"replicas": max(len(pods), highest_ordinal + 1), "serviceName": key.name}
             # OrderedReady would make no pod before those with lower ordinals are ready, which may be missing in the
-            # snapshot.
+            # snapshot (`processReplica` in `pkg/controller/statefulset`).
             spec |= {"podManagementPolicy": "Parallel", "updateStrategy": {"type": "OnDelete"}}
         case _:
             spec["replicas"] = len(pods)
