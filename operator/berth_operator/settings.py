@@ -17,6 +17,7 @@ from berth_service.process import unique_identity
 S = TypeVar("S")
 
 _SHORTEST_SETTLE_SECONDS: Final = 0.3
+# The API server refuses a longer `timeoutSeconds` (pkg/apis/admissionregistration/validation).
 LONGEST_WEBHOOK_SECONDS: Final = 30
 
 

@@ -23,6 +23,7 @@ from berth_core.objects.scheduling import (
 
 _ADDED_KEYS: Final = frozenset({HANDOVER_TAINT, ROOM_TAINT})
 _DEFAULT_TOLERATION_KEYS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+# What the admission plugin DefaultTolerationSeconds writes into pods unless its flags say otherwise.
 _DEFAULT_TOLERATION_SECONDS: Final = 300
 _PREFERRED_SPREAD: Final = "ScheduleAnyway"
 

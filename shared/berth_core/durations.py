@@ -19,6 +19,7 @@ _NANOS: Final = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
+# Go's time.Duration is an int64 of nanoseconds.
 _MAX_NANOS: Final = (1 << 63) - 1
 _LONGEST_TEXT: Final = 128
 _WEEK: Final = timedelta(hours=168)

@@ -39,6 +39,7 @@ NODE_PRICES_CONFIG_MAP: Final = "berth-node-prices"
 PLACEHOLDER_IMAGE: Final = "rancher/mirrored-pause:3.6"
 """Image of placeholders unless the operator's settings name another."""
 
+# `LabelValueMaxLength` and `DNS1123SubdomainMaxLength` of apimachinery's pkg/util/validation.
 LONGEST_LABEL_VALUE: Final = 63
 LONGEST_SUBDOMAIN: Final = 253
 

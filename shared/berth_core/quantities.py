@@ -25,6 +25,7 @@ _PATTERN: Final = re.compile(
 )
 _DECIMAL_EXPONENT: Final = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY_EXPONENT: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+# No Quantity is finer: ParseQuantity rounds up to nano (apimachinery's pkg/api/resource/quantity.go).
 _NANO_DIGITS: Final = 9
 _NANO: Final = 10**_NANO_DIGITS
 # ParseQuantity caps a number with a binary suffix and reports no error: 9Ei is stored, and scheduled, as 2^63-1

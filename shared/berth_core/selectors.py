@@ -19,6 +19,7 @@ from berth_core.objects.scheduling import Affinity, NodeSelectorTerm, Toleration
 _NAME_FIELD: Final = "metadata.name"
 _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {"Gt": int.__gt__, "Lt": int.__lt__}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}")
+# `Gt` and `Lt` compare int64 (`ParseInt` in apimachinery's pkg/labels/selector.go).
 _INT64: Final = 1 << 63
 _NO_EXECUTE: Final = "NoExecute"
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", _NO_EXECUTE})

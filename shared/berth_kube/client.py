@@ -425,6 +425,7 @@ class KubeClient:
         try:
             yield
         except NotFoundError:
+            # It is gone, which a watch may not have shown yet.
             self.sightings.note_change(resource, namespace, name)
             raise
 

@@ -12,7 +12,9 @@ from berth_kube.resources import EVENTS
 # ruff: noqa: A002 - an Event's `type`
 
 _LOG = logging.getLogger(__name__)
+# The API server refuses longer ones (`NoteLengthLimit` in pkg/apis/core/validation/events.go).
 _LONGEST_MESSAGE: Final = 1024
+# Of the 253 characters of a name; the suffix has the rest.
 _LONGEST_NAME_PART: Final = 200
 _NAMESPACE_OF_CLUSTER_OBJECTS: Final = "default"
 

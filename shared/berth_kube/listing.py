@@ -13,6 +13,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from berth_kube.decoding import ObjectKey, Page, T, decode_page, object_version_of, split_page, version_number
 from berth_kube.errors import Call, GoneError
 
+# As client-go's pager (`defaultPageSize` in `tools/pager`).
 PAGE_SIZE: Final = 500
 
 R = TypeVar("R")

@@ -96,6 +96,8 @@ def _change_known(
         operations.append({"op": "add", "path": "/spec/taints", "value": [wanted]})
     try:
         return client.json_patch(NODES, known.metadata.name, operations, type=type_)
+    # 422 is the answer where the test of the version fails, and for a node that the patch would make invalid; the
+    # caller reads the node then.
     except (ConflictError, InvalidObjectError):
         return None
 

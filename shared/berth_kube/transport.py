@@ -48,6 +48,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
 _BROKEN: Final = (HTTPError, OSError)
+# Each renewal reads the kubeconfig again and may run its exec plugin.
 _RENEWAL_PAUSE_SECONDS: Final = 10.0
 _FAILURES_BEFORE_RENEWAL: Final = 3
 """After so many failed connections in a row the address, authority or proxy may have changed."""

@@ -37,6 +37,7 @@ from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 _LOG = logging.getLogger(__name__)
 _STOP_POLL_SECONDS: Final = 0.2
 _READ_BYTES: Final = 64 * 1024
+# A reader that falls behind holds up the connection, rather than have what it has not read fill the memory.
 _QUEUED_ITEMS: Final = 1000
 _TOO_SHORT_SECONDS: Final = 1.0
 _WORTH_A_WARNING: Final = 3

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from berth_descheduler.capability import CapabilityCommand
 
 
+# As shells report a program that a signal has ended: 128 and the number of SIGINT.
 INTERRUPTED: Final = 130
 _FAILED: Final = 1
 _OUTPUT_TAKES_NO_MORE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})

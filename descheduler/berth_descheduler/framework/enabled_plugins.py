@@ -100,6 +100,7 @@ def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView
     """Return a filter; one that cannot be made refuses every pod."""
     try:
         return make(view)
+    # An error of the policy or of the API server is no fault of the plugin's code.
     except (InputError, RetryableError):
         raise
     except Exception as error:  # noqa: BLE001 - code of others

@@ -39,6 +39,7 @@ _CHECKS_TO_SPARE: Final = 2
 """A server certificate that ends within this many checks is replaced at once."""
 _LIVES_OF_AUTHORITY: Final = 5
 _KEYS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key", "path")
+# 192 bits: the path is the secret by which the webhook knows API servers.
 _PATH_BYTES: Final = 24
 
 

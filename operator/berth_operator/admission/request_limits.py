@@ -14,6 +14,8 @@ from aiohttp.web_protocol import RequestHandler
 
 from berth_service.listening import listen
 
+# The API server takes 3 MiB (`MaxRequestBodyBytes` in apiserver's pkg/server/config.go), and a review may have an
+# object twice: as it is and as it was.
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
 
 _MAX_CONNECTIONS: Final = 256

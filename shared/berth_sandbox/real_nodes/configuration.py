@@ -12,6 +12,7 @@ from berth_sandbox.real_nodes.namespaces import node_address, pod_network
 REAL_NODE_LABEL: Final = "berth.volcano.sh/sandbox-node"
 REAL_NODE_LABEL_VALUE: Final = "real"
 
+# The kubelet's default (`KubeletPort` in pkg/cluster/ports).
 KUBELET_PORT: Final = 10250
 CONTAINERD_SOCKET: Final = "/run/containerd/containerd.sock"
 

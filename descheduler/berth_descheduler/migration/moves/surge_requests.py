@@ -69,6 +69,7 @@ def release(
         return ReleaseAnswer(detail=operator_problem)
     try:
         return _release(client, plan, move, rules, eligibility)
+    # The pod or its ReplicaSet has changed since it was read; the next look shows how.
     except (NotFoundError, ConflictError) as error:
         return ReleaseAnswer(detail=str(error))
     except (PermanentError, InputError) as error:

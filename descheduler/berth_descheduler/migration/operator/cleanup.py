@@ -69,6 +69,7 @@ def _ungate(client: KubeClient, pod: dict[str, Any]) -> bool:
             try:
                 client.json_patch(PODS, pod_name, operations, namespace=namespace)
                 break
+            # 422 is the answer where a test of the patch fails, as after another controller has taken its gate off.
             except (ConflictError, InvalidObjectError):
                 pod_before, pod = pod, client.get(PODS, pod_name, namespace=namespace)
                 if not tries_left or pod["metadata"]["resourceVersion"] == pod_before["metadata"]["resourceVersion"]:

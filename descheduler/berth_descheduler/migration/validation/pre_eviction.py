@@ -26,6 +26,7 @@ from berth_descheduler.registry import why_not_evicted
 from berth_descheduler.snapshots import read_gangs
 from berth_kube import KubeClient, ReadCache
 
+# A view may list the whole cluster, and pods are evicted several a second.
 _OLDEST_VIEW_SECONDS: Final = 30.0
 _EVICTION_REASON: Final = "EvictionByEvictionAPI"
 

@@ -27,6 +27,7 @@ _ENDS: Final = ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
 _START: Final = timedelta(minutes=1)
 """Time for a replacement to start in, beside the grace period of the pod before it."""
 
+# `DefaultTerminationGracePeriodSeconds` of core/v1.
 _DEFAULT_GRACE_SECONDS: Final = 30
 _IGNORE: Final = "Ignore"
 _MOVES_OF_A_POD: Final = 2

@@ -48,6 +48,7 @@ MAX_OPEN: Final = 8
 _LATE: Final = timedelta(seconds=60)
 """How long after its start an occurrence counts as opened in time, and how early one may be after the clock was set
 back."""
+# As the schema of windows has it.
 _MAX_SLOTS: Final = 1000
 _FIRST_BACK_OFF: Final = timedelta(minutes=1)
 _LONGEST_BACK_OFF: Final = timedelta(minutes=10)

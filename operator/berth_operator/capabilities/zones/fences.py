@@ -35,6 +35,8 @@ from berth_operator.reservation.act.fences import (
 from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.manifests import FENCE_PRIORITY
 
+# The kubelet ends a fence after this time, also when no operator is left to delete it. Its successor is made at half of
+# it.
 _LENT_FENCE_SECONDS: Final = 24 * 3600
 _LENT_PERIOD_SECONDS: Final = _LENT_FENCE_SECONDS // 2
 _ADMISSION_PAUSE_SECONDS: Final = 60

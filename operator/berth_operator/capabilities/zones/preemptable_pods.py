@@ -24,6 +24,7 @@ from berth_operator.reservation.act.context import WITHOUT_NODE, Context
 from berth_operator.reservation.act.fences import label_oldest
 from berth_operator.schedulers.volcano import POD_GROUPS
 
+# Between two searches, each of which lists the cluster's pods without a node.
 _LET_IN_SECONDS: Final = 3.0
 
 

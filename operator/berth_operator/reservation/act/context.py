@@ -78,6 +78,7 @@ def create_reservation(client: KubeClient, cache: Cache, body: dict[str, Any]) -
     name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
     try:
         stored, is_new = client.create(RESERVATIONS, body, namespace=namespace), True
+    # Names follow from what Reservations are for: another replica has made it, or this one before it could record it.
     except AlreadyExistsError:
         stored, is_new = client.get(RESERVATIONS, name, namespace=namespace), False
     # Not left to the watch: what is decided next must already count this Reservation.

@@ -35,6 +35,8 @@ from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, Key
 
 _LOG = structlog.get_logger(__name__)
 
+# The kubelet ends a fence after this time, also when no operator is left to delete it. Its successor is made at half of
+# it.
 _STANDING_SECONDS: Final = 3600
 _STANDING_PERIOD_SECONDS: Final = _STANDING_SECONDS // 2
 _LET_IN: Final = (RESERVATION_LABEL, DAEMON_POD_LABEL, BEST_EFFORT_LABEL)

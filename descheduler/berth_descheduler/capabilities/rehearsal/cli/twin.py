@@ -33,6 +33,7 @@ _PER_POD_LABELS: Final = frozenset(
     {"statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", TEMPLATE_HASH_LABEL}
 )
 _SYSTEM_CLASSES: Final = "system-"
+# `HighestUserDefinablePriority`: what is above belongs to the system's classes.
 _HIGHEST_PRIORITY: Final = 1_000_000_000
 _SCHEDULER: Final = "default-scheduler"
 _NEVER_THERE: Final = (
