@@ -52,7 +52,10 @@ def wait_until_named(component: str, folder: SandboxFolder) -> None:
 
 
 def component_environment(search_path: str = "") -> dict[str, str]:
-    """Return the environment without proxies and variables of Go, Kubernetes and Berth."""
+    """Return the environment without proxies and variables of Go, Kubernetes and Berth.
+
+    GOGC stays: how much memory may be spent to save processor time depends on the machine, not on the component.
+    """
     # Else the same test would run with other settings, or through a proxy, on the machine of its next reader.
     unwanted = (
         "BERTH_",
@@ -61,7 +64,6 @@ def component_environment(search_path: str = "") -> dict[str, str]:
         "KWOK_",
         "GODEBUG",
         "GOMAXPROCS",
-        "GOGC",
         "HTTP_PROXY",
         "HTTPS_PROXY",
         "ALL_PROXY",
