@@ -64,10 +64,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(kinds[_file(item)]))
     yield
     if is_worker(config):
-        grouped = (item.nodeid for item in items if item.get_closest_marker("xdist_group"))
+        grouped = (item.nodeid for item in items if _is_grouped(item))
         if config.getoption("loadgroup") and not all("@" in nodeid for nodeid in grouped):
             raise pytest.UsageError("pytest-xdist does not group tests with this pytest: see pyproject.toml")
         items.sort(key=lambda item: (_file(item) not in kinds, item.get_closest_marker("cluster") is None))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the shared control planes after the last test that needs one: an idle one takes seconds of each minute.
+
+    Those tests come first, and a worker that takes others gets no more of them. A test that asks later starts one.
+    """
+    if nextitem is not None and _is_grouped(item) and not _is_grouped(nextitem):
+        for name in WORKERS:
+            for fixture in item.session._fixturemanager.getfixturedefs(name, item) or ():
+                fixture.finish(item._request)  # type: ignore[attr-defined]
+
+
+def _is_grouped(item: pytest.Item) -> bool:
+    return item.get_closest_marker("xdist_group") is not None
 
 
 def _kinds_of_files(items: list[pytest.Item]) -> dict[str, str]:

@@ -1,0 +1,92 @@
+"""Control planes that tests share end when their last test is over, not with the run."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+SUPPORT: Final = Path(__file__).resolve().parents[1] / "support"
+CONFTEST: Final = """
+import pytest
+import shares_of_workers
+
+def pytest_configure(config):
+    for marker in ("cluster", "deep"):
+        config.addinivalue_line("markers", marker)
+    config.pluginmanager.register(shares_of_workers)
+
+@pytest.fixture(scope="session")
+def sandbox():
+    print("control plane starts")
+    yield
+    print("control plane ends")
+
+@pytest.fixture(scope="session")
+def operator(sandbox):
+    print("operator starts")
+    yield
+    print("operator ends")
+"""
+FILES: Final = {
+    "conftest.py": CONFTEST,
+    "test_1.py": """
+import pytest
+
+@pytest.mark.cluster
+def test_first(sandbox):
+    print("first")
+""",
+    "test_2.py": """
+import pytest
+
+@pytest.mark.cluster
+def test_second(operator):
+    print("second")
+""",
+    "test_3.py": """
+def test_without():
+    print("without")
+""",
+    "test_4.py": """
+import pytest
+
+@pytest.mark.cluster
+@pytest.mark.deep
+def test_deep(operator):
+    print("deep")
+""",
+}
+
+
+def test_a_control_plane_ends_after_the_last_test_that_needs_it_and_one_that_asks_later_gets_another(
+    tmp_path: Path,
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    plugins = ("-p", "xdist", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-n", "0", *plugins, "-o", f"pythonpath={SUPPORT}"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *_ = said = [line.strip(".") for line in done.stdout.splitlines() if line.strip(".") and "[" not in line]
+    assert first == "control plane starts"
+    assert said[1:-1] == [
+        "first",
+        "operator starts",
+        "second",
+        "operator ends",
+        "control plane ends",
+        "without",
+        "control plane starts",
+        "operator starts",
+        "deep",
+        "operator ends",
+        "control plane ends",
+    ]
