@@ -7,6 +7,7 @@ from berth_core.names import is_qualified_name
 from berth_core.objects.metadata import api_group
 from berth_core.resources import forget_quantities
 from berth_core.selectors import is_valid
+from berth_core.shared_parts import forget_parts
 
 
 def forget_read_texts() -> None:
@@ -15,6 +16,7 @@ def forget_read_texts() -> None:
     A text of a few bytes keeps the mebibyte in which a decoder has put it beside the rest of its object.
     """
     forget_quantities()
+    forget_parts()
     for cached in (api_group, is_qualified_name, is_valid, parse_duration, parse_timestamp):
         cached.cache_clear()
     DividedAmounts.from_annotation.cache_clear()

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 import msgspec
 
-from berth_core import DeschedulerPolicy, MigrationPlan, mark
+from berth_core import DeschedulerPolicy, MigrationPlan, Pod, mark
 from berth_core.decoding import Decoder, TooDeepError
 from berth_core.depths import is_cut, is_too_deep, may_be_too_deep
+from berth_core.shared_parts import share_parts
 from berth_core.unreadable import readable_body, stand_in, why_unreadable
 from berth_kube.errors import Call, KubeError, Status, UnexpectedObjectError, error_from_decoding
 
@@ -138,6 +139,8 @@ def decode_item(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
     try:
         decoded: T = _decoder(cache_key).decode(body)
         if not (type_ in _WITH_ANY_VALUES and is_too_deep(decoded)) and not _lacks_values(call, body):
+            if cache_key is Pod:
+                share_parts(decoded)  # type: ignore[arg-type]  # the type is a parameter
             return decoded
     except msgspec.ValidationError as error:
         failure = error
@@ -191,6 +194,9 @@ def decode_page(call: Call, body: bytes, item_type: type[T]) -> Page[T]:
         raise error_from_decoding(call, error) from error
     if item_type in _WITH_ANY_VALUES and any(map(is_too_deep, page.items)):
         return _decode_one_by_one(call, body, item_type, None)
+    if cache_key is Pod:
+        for pod in page.items:
+            share_parts(pod)  # type: ignore[arg-type]  # the type of the items is a parameter
     return page
 
 

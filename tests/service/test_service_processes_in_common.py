@@ -15,6 +15,7 @@ import pytest
 import structlog
 
 import log_lines
+from berth_core import shared_parts
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
 from berth_core.objects.metadata import LabelSelectorRequirement
 from berth_core.resources import ResourceAmounts, parse_quantity
@@ -91,6 +92,7 @@ def test_released_memory_has_no_texts_of_a_cluster_left() -> None:
         assert cache.cache_info().currsize > 0
     release_memory()
     assert {name: cache.cache_info().currsize for name, cache in caches.items()} == dict.fromkeys(caches, 0)
+    assert not any(shared_parts._parts.values())
 
 
 def test_memory_is_released_again_and_again_until_the_end() -> None:
