@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -64,27 +64,30 @@ def fill_cluster(
     *,
     seed: int,
     requested_share: float = 0.75,
+    scales_down: bool = True,
     progress: Progress = lambda _line: None,
     timeout_seconds: float = 120.0,
 ) -> FilledCluster:
     """Fill nodes to a share of their cpu, then scale a third of the Deployments down; wait after each step.
 
+    Without `scales_down` those pods are not made at all, which is quicker where only their number matters.
     The seed decides what is made and scaled; where it goes is the scheduler's choice. Raises `SandboxError` when a step
     does not settle within the timeout.
     """
     nodes = client.list(NODES, type=Node).items
     room = ResourceAmounts.total(ResourceAmounts.from_quantities(node.status.allocatable) for node in nodes)
     plans = plan_deployments(room, seed=seed, requested_share=requested_share)
+    plans = plans if scales_down else already_scaled_down(plans)
     pods_before, pods_after = (
         sum(counts) for counts in zip(*((plan.replicas, plan.replicas_after) for plan in plans), strict=True)
     )
     progress(f"creating {len(plans)} Deployments with {pods_before} pods")
     _create_all(client, plans)
     _wait_until_settled(client, pods_before, timeout_seconds, progress)
-    shrunk = [plan for plan in plans if plan.replicas_after != plan.replicas]
-    progress(f"scaling {len(shrunk)} Deployments down, {pods_before - pods_after} pods fewer")
-    _each(lambda plan: _scale(client, plan), shrunk)
-    _wait_until_settled(client, pods_after, timeout_seconds, progress)
+    if shrunk := [plan for plan in plans if plan.replicas_after != plan.replicas]:
+        progress(f"scaling {len(shrunk)} Deployments down, {pods_before - pods_after} pods fewer")
+        _each(lambda plan: _scale(client, plan), shrunk)
+        _wait_until_settled(client, pods_after, timeout_seconds, progress)
     return FilledCluster(deployments=plans, pods_before=pods_before, pods=pods_after)
 
 
@@ -101,6 +104,11 @@ def plan_deployments(room: ResourceAmounts, *, seed: int, requested_share: float
         plans.append(plan)
         requested = requested.plus(plan.requests)
     return _choose_shrunk(draw, plans)
+
+
+def already_scaled_down(plans: Iterable[DeploymentPlan]) -> tuple[DeploymentPlan, ...]:
+    """Return the Deployments with the replicas that they end with from the start."""
+    return tuple(replace(plan, replicas=plan.replicas_after) for plan in plans)
 
 
 def _draw_deployment(draw: random.Random, index: int) -> DeploymentPlan:

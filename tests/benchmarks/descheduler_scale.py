@@ -80,7 +80,7 @@ def put(name: str, value: float | str) -> None:
     print(f"  {name:<62}{shown}", flush=True)
 
 
-def fill(sandbox: Sandbox, client: KubeClient, seed: int) -> float:
+def fill(sandbox: Sandbox, client: KubeClient, seed: int, *, scales_down: bool = True) -> float:
     """Fill the cluster and return how many pods a second its scheduler placed meanwhile."""
     before, started = scheduled_pods(sandbox), time.monotonic()
     placed_until = [started]
@@ -91,7 +91,12 @@ def fill(sandbox: Sandbox, client: KubeClient, seed: int) -> float:
         print(f"  {line}", flush=True)
 
     filled = fill_cluster(
-        client, seed=seed, requested_share=FULL_SHARE, progress=progress, timeout_seconds=FILL_SECONDS
+        client,
+        seed=seed,
+        requested_share=FULL_SHARE,
+        scales_down=scales_down,
+        progress=progress,
+        timeout_seconds=FILL_SECONDS,
     )
     rate = filled.pods_before / (placed_until[-1] - started)
     put("pods", float(filled.pods))

@@ -7,9 +7,9 @@ run; and the descheduler's memory before the run, at most, and `--after` seconds
 server sends to a service, counted by a forwarder in between. `--live 1000` measures the operator's start with so many
 Reservations at the end.
 
-`--run-only` leaves out what is measured at rest, which takes seven minutes for each size. `--churn SECONDS` measures
-instead the memory of both services while Deployments are scaled, Reservations come and go, and a policy runs each
-minute.
+`--run-only` leaves out what is measured at rest, which takes seven minutes for each size, and `--rest-only` the run.
+`--churn SECONDS` measures instead the memory of both services while Deployments are scaled, Reservations come and go,
+and a policy runs each minute.
 """
 # ruff: noqa: T201 - it prints, and finds what the tests share
 
@@ -291,7 +291,7 @@ def measure(nodes: int, options: argparse.Namespace) -> Figures:
         sandbox.connect() as client,
     ):
         add_nodes(sandbox, nodes - MARKED, NODE_CPU)
-        fill(sandbox, client, options.seed)
+        fill(sandbox, client, options.seed, scales_down=False)
         add_nodes(sandbox, MARKED, NODE_CPU, pool=SPARE)
         with bench(sandbox, client, Path(name)) as services:
             figures["pods"] = len(client.list(PODS).items)
@@ -301,7 +301,8 @@ def measure(nodes: int, options: argparse.Namespace) -> Figures:
                 time.sleep(WINDOW_SECONDS)  # the descheduler warms up
             else:
                 figures |= rest(services, client)
-            figures |= services.run(options.moves, options.after)
+            if not options.rest_only:
+                figures |= services.run(options.moves, options.after)
         return figures | (start_operator(sandbox, client, Path(name), options.live) if options.live else {})
 
 
@@ -338,6 +339,7 @@ def main() -> None:
     parser.add_argument("--after", type=float, default=600.0, help="seconds after the run, for the memory")
     parser.add_argument("--live", type=int, default=0, help="Reservations with which the operator starts at the end")
     parser.add_argument("--run-only", action="store_true", help="leave out what both cost at rest")
+    parser.add_argument("--rest-only", action="store_true", help="leave out the run")
     parser.add_argument("--churn", type=float, default=0.0, help="seconds of changes, in the place of all else")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

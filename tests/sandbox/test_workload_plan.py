@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.resources import ResourceAmounts
-from berth_sandbox.workload import NAMESPACE_NAMES, DeploymentPlan, build_budget, build_deployment, plan_deployments
+from berth_sandbox.workload import (
+    NAMESPACE_NAMES,
+    DeploymentPlan,
+    already_scaled_down,
+    build_budget,
+    build_deployment,
+    plan_deployments,
+)
 
 GIBI = 1 << 30
 
@@ -32,6 +39,15 @@ def test_the_workload_fits_the_cluster_and_its_pods_fit_a_node(seed: int, nodes:
         assert 250 <= plan.cpu_millis <= 4_000
         assert GIBI // 2 <= plan.memory_bytes <= 8 * GIBI
         assert 2 <= plan.replicas <= 24
+
+
+@given(seed=st.integers(0, 10_000))
+def test_what_is_scaled_down_from_the_start_is_the_same_in_the_end(seed: int) -> None:
+    plans = plan_deployments(room(60), seed=seed, requested_share=0.75)
+    small = already_scaled_down(plans)
+    assert [(plan.name, plan.replicas, plan.replicas_after, plan.cpu_millis, plan.budget) for plan in small] == [
+        (plan.name, plan.replicas_after, plan.replicas_after, plan.cpu_millis, plan.budget) for plan in plans
+    ]
 
 
 @given(seed=st.integers(0, 10_000))
