@@ -1,8 +1,8 @@
 """The MigrationPlan contract (`berth.volcano.sh/v1alpha1`): moves, phases and results."""
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import Any, Final
+from enum import Enum, StrEnum
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -129,110 +129,130 @@ _SUCCEEDED: Final = frozenset({MoveState.LANDED, MoveState.REMOVED})
 _OVER: Final = _SUCCEEDED | {MoveState.ELSEWHERE, MoveState.SKIPPED, MoveState.FAILED}
 
 
+class Outlook(Enum):
+    """What another plan may do with a pod whose move was not made."""
+
+    OVERTAKEN = "Overtaken"
+    """The cluster has changed, so that a new plan would do without the move."""
+    PASSES = "Passes"
+    """The same move may succeed later."""
+    LASTS = "Lasts"
+    """The same move would fail again."""
+
+
 class MoveReason(StrEnum):
     """Why a move is in its state; empty when all went as planned."""
 
-    NONE = ""
-    INVALID_NAME = "InvalidName"
+    outlook: Outlook
+
+    def __new__(cls, value: str, outlook: Outlook) -> Self:
+        """Make a member of its value and of what may become of the move, which none can leave out."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.outlook = outlook
+        return member
+
+    NONE = "", Outlook.PASSES
+    INVALID_NAME = "InvalidName", Outlook.LASTS
     """The move has a namespace, pod or node name that no object can have; no call was made for it."""
-    POLICY_MISSING = "PolicyMissing"
+    POLICY_MISSING = "PolicyMissing", Outlook.PASSES
     """The plan's policy is gone or invalid, so the limits of the move are not known."""
-    NAMESPACE_NOT_EVICTABLE = "NamespaceNotEvictable"
+    NAMESPACE_NOT_EVICTABLE = "NamespaceNotEvictable", Outlook.PASSES
     """The policy takes no pods from the namespace."""
-    NODE_NOT_SELECTED = "NodeNotSelected"
+    NODE_NOT_SELECTED = "NodeNotSelected", Outlook.PASSES
     """The policy does not select the source or the target."""
-    CRITICAL_NODE = "CriticalNode"
+    CRITICAL_NODE = "CriticalNode", Outlook.PASSES
     """The source is labelled `critical=true`."""
-    ABOVE_PROTECTION = "AboveProtection"
+    ABOVE_PROTECTION = "AboveProtection", Outlook.OVERTAKEN
     """The target would go above a protection threshold."""
-    POD_COOLING_DOWN = "PodCoolingDown"
+    POD_COOLING_DOWN = "PodCoolingDown", Outlook.PASSES
     """The pod was moved less than the pod cool-down ago."""
-    NODE_COOLING_DOWN = "NodeCoolingDown"
+    NODE_COOLING_DOWN = "NodeCoolingDown", Outlook.PASSES
     """Pods were moved off or onto the source or the target less than the node cool-down ago."""
-    MOVE_LIMIT = "MoveLimit"
+    MOVE_LIMIT = "MoveLimit", Outlook.PASSES
     """The policy allows no more moves."""
-    NODE_LIMIT = "NodeLimit"
+    NODE_LIMIT = "NodeLimit", Outlook.PASSES
     """The policy allows no more moves off the source."""
-    NAMESPACE_LIMIT = "NamespaceLimit"
+    NAMESPACE_LIMIT = "NamespaceLimit", Outlook.PASSES
     """The policy allows no more moves of pods of the namespace."""
-    WAVE_LIMIT = "WaveLimit"
+    WAVE_LIMIT = "WaveLimit", Outlook.PASSES
     """The policy allows no more moves in the wave."""
-    CONTROLLER_LIMIT = "ControllerLimit"
+    CONTROLLER_LIMIT = "ControllerLimit", Outlook.PASSES
     """The policy allows no more pods of the controller in the wave."""
-    POD_GONE = "PodGone"
+    POD_GONE = "PodGone", Outlook.OVERTAKEN
     """The pod is gone."""
-    POD_CHANGED = "PodChanged"
+    POD_CHANGED = "PodChanged", Outlook.OVERTAKEN
     """The pod is not the one of the plan any more, or may not be moved any more."""
-    TARGET_UNFIT = "TargetUnfit"
+    TARGET_UNFIT = "TargetUnfit", Outlook.OVERTAKEN
     """The target does not take the pod any more."""
-    SOURCE_NOT_EMPTIABLE = "SourceNotEmptiable"
+    SOURCE_NOT_EMPTIABLE = "SourceNotEmptiable", Outlook.OVERTAKEN
     """An earlier move off the same source failed, so the source cannot be emptied."""
-    ROOM_NOT_MADE = "RoomNotMade"
+    ROOM_NOT_MADE = "RoomNotMade", Outlook.OVERTAKEN
     """An earlier move did not free the room that the pod needs on the target."""
-    ROOM_NOT_NEEDED = "RoomNotNeeded"
+    ROOM_NOT_NEEDED = "RoomNotNeeded", Outlook.PASSES
     """The room is held or taken already, or its pod is gone or has another place."""
-    RESERVATION_FAILED = "ReservationFailed"
+    RESERVATION_FAILED = "ReservationFailed", Outlook.PASSES
     """The target's Reservation failed; nothing was evicted."""
-    RESERVATION_TIMEOUT = "ReservationTimeout"
+    RESERVATION_TIMEOUT = "ReservationTimeout", Outlook.PASSES
     """The place was not held in time; nothing was evicted."""
-    HANDOVER_NOT_READY = "HandoverNotReady"
+    HANDOVER_NOT_READY = "HandoverNotReady", Outlook.PASSES
     """The hand-over was not proven in time; nothing was evicted."""
-    EVICTION_BLOCKED = "EvictionBlocked"
+    EVICTION_BLOCKED = "EvictionBlocked", Outlook.PASSES
     """A disruption budget, or siblings that were not Ready, spoke against the eviction until its deadline."""
-    EVICTION_INTERCEPTED = "EvictionIntercepted"
+    EVICTION_INTERCEPTED = "EvictionIntercepted", Outlook.PASSES
     """An admission webhook answered the eviction with 429 until its deadline, as KubeVirt does."""
-    EVICTION_FORBIDDEN = "EvictionForbidden"
+    EVICTION_FORBIDDEN = "EvictionForbidden", Outlook.LASTS
     """The descheduler lacks the right to evict; nothing was evicted."""
-    FILTERED = "Filtered"
+    FILTERED = "Filtered", Outlook.LASTS
     """A filter, the pod's gang or its annotations keep the pod; the message says which."""
-    REPLACEMENT_REFUSED = "ReplacementRefused"
+    REPLACEMENT_REFUSED = "ReplacementRefused", Outlook.LASTS
     """The API server would refuse the pod that its controller makes next, so nothing was evicted."""
-    REPLACEMENT_DIFFERS = "ReplacementDiffers"
+    REPLACEMENT_DIFFERS = "ReplacementDiffers", Outlook.LASTS
     """The pod that its controller makes next could not take the place that is held, so nothing was evicted."""
-    REPLACEMENT_TIMEOUT = "ReplacementTimeout"
+    REPLACEMENT_TIMEOUT = "ReplacementTimeout", Outlook.LASTS
     """The pod was evicted, and no replacement took its place in time; the place is released."""
-    REPLACEMENT_GONE = "ReplacementGone"
+    REPLACEMENT_GONE = "ReplacementGone", Outlook.PASSES
     """Others removed the replacement before it was Ready, or deleted or scaled down what would have made it."""
-    TAKEN_BACK = "TakenBack"
+    TAKEN_BACK = "TakenBack", Outlook.LASTS
     """The pod had been let go for a surge move, and its ReplicaSet has it back: it was not evicted. The move is Skipped
     where others changed something, and Failed otherwise."""
-    CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
+    CRASH_LOOP_BACK_OFF = "CrashLoopBackOff", Outlook.LASTS
     """A container of the replacement ends again and again; a pod that was let go is taken back."""
-    IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
+    IMAGE_PULL_BACK_OFF = "ImagePullBackOff", Outlook.LASTS
     """An image of the replacement could not be pulled; a pod that was let go is taken back."""
-    ERR_IMAGE_NEVER_PULL = "ErrImageNeverPull"
+    ERR_IMAGE_NEVER_PULL = "ErrImageNeverPull", Outlook.LASTS
     """An image of the replacement is not on the target and may not be pulled; a pod that was let go is taken back."""
-    INVALID_IMAGE_NAME = "InvalidImageName"
+    INVALID_IMAGE_NAME = "InvalidImageName", Outlook.LASTS
     """No image can have the name that the replacement asks for; a pod that was let go is taken back."""
-    CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"
+    CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError", Outlook.LASTS
     """The replacement lacks a Secret, a ConfigMap or the like; a pod that was let go is taken back."""
-    CREATE_CONTAINER_ERROR = "CreateContainerError"
+    CREATE_CONTAINER_ERROR = "CreateContainerError", Outlook.LASTS
     """A container of the replacement could not be made; a pod that was let go is taken back."""
-    RUN_CONTAINER_ERROR = "RunContainerError"
+    RUN_CONTAINER_ERROR = "RunContainerError", Outlook.LASTS
     """A container of the replacement could not be started; a pod that was let go is taken back."""
-    REFUSED_BY_KUBELET = "RefusedByKubelet"
+    REFUSED_BY_KUBELET = "RefusedByKubelet", Outlook.LASTS
     """The target's kubelet refused the replacement, as with `OutOfcpu`; a pod that was let go is taken back."""
-    EVICTED_BY_KUBELET = "EvictedByKubelet"
+    EVICTED_BY_KUBELET = "EvictedByKubelet", Outlook.LASTS
     """The target's kubelet evicted the replacement; a pod that was let go is taken back."""
-    REPLACEMENT_FAILED = "ReplacementFailed"
+    REPLACEMENT_FAILED = "ReplacementFailed", Outlook.LASTS
     """The replacement has ended and failed; a pod that was let go is taken back."""
-    NODE_NOT_READY = "NodeNotReady"
+    NODE_NOT_READY = "NodeNotReady", Outlook.PASSES
     """The target went NotReady before the replacement was Ready; a pod that was let go is taken back."""
-    POD_STAYS = "PodStays"
+    POD_STAYS = "PodStays", Outlook.LASTS
     """The pod was evicted, and has not ended in time."""
-    NODE_NOT_CLOSED = "NodeNotClosed"
+    NODE_NOT_CLOSED = "NodeNotClosed", Outlook.PASSES
     """Without a target only a preemptable pod is evicted, off a closed lent node or for a pod that waits."""
-    SIBLING_NOT_READY = "SiblingNotReady"
+    SIBLING_NOT_READY = "SiblingNotReady", Outlook.PASSES
     """A replacement of an earlier wave is not Ready, so this pod of the controller stays."""
-    PODS_WAITING = "PodsWaiting"
+    PODS_WAITING = "PodsWaiting", Outlook.PASSES
     """Pending pods need the capacity that the move would take; nothing was touched."""
-    PLAN_STOPPED = "PlanStopped"
+    PLAN_STOPPED = "PlanStopped", Outlook.PASSES
     """The plan stopped by its own rules before the move began."""
-    OUTDATED = "Outdated"
+    OUTDATED = "Outdated", Outlook.PASSES
     """Too much of the plan could not be done any more, so the rest is planned again."""
-    ABORTED = "Aborted"
+    ABORTED = "Aborted", Outlook.LASTS
     """The plan was aborted before the move began."""
-    INTERRUPTED = "Interrupted"
+    INTERRUPTED = "Interrupted", Outlook.LASTS
     """The process ended before the move began."""
 
 

@@ -16,6 +16,7 @@ from berth_core import (
     MoveReason,
     MoveState,
     MoveStatus,
+    Outlook,
     PlanPhase,
     RetryableError,
     RoomStatus,
@@ -32,7 +33,7 @@ from berth_descheduler.migration.moves.siblings import ReplicaTracker
 from berth_descheduler.migration.moves.start_limits import start_limit
 from berth_descheduler.migration.moves.whereabouts import find_unplaced
 from berth_descheduler.migration.plans.status_writer import PlanStatusWriter
-from berth_descheduler.migration.plans.stop import PlanStop, is_overtaken
+from berth_descheduler.migration.plans.stop import PlanStop
 from berth_descheduler.migration.plans.watch import ObservedPlan, PlanObservation
 from berth_descheduler.migration.rooms.execution import PlanProgress, RoomController
 from berth_descheduler.migration.validation.before_moves import LOOK_SECONDS, Looks, look
@@ -329,7 +330,9 @@ class PlanExecutor:
                 self._moves.skip(batch.begins[index], invalid_move.reason, invalid_move.message)
         for group in batch.groups:
             group.opened_at = now
-        overtaken = {index for index, objection in counted_moves.items() if is_overtaken(objection.reason)}
+        overtaken = {
+            index for index, objection in counted_moves.items() if objection.reason.outlook is Outlook.OVERTAKEN
+        }
         self._stop.note_overtaken(self._moves.statuses, overtaken | self._gone(observed))
 
     def _look_at(self, batch: _Batch, now: float, observed: ObservedPlan) -> None:

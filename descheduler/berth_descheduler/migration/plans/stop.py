@@ -2,11 +2,21 @@
 
 import threading
 from collections.abc import Collection, Sequence
-from typing import Final, assert_never
+from typing import Final
 
 import structlog
 
-from berth_core import Clock, MigrationPlan, MoveReason, MoveState, MoveStatus, PlannedMove, count, read_timestamp
+from berth_core import (
+    Clock,
+    MigrationPlan,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    Outlook,
+    PlannedMove,
+    count,
+    read_timestamp,
+)
 from berth_descheduler import telemetry
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.settings import ExecutionSettings
@@ -15,6 +25,7 @@ _LOG = structlog.get_logger(__name__)
 
 _OUTDATED_SHARE: Final = 0.25
 _FEWEST_OVERTAKEN: Final = 4
+_OVERTAKEN: Final = frozenset(reason for reason in MoveReason if reason.outlook is Outlook.OVERTAKEN)
 
 
 def count_overtaken(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> int:
@@ -33,73 +44,6 @@ def count_overtaken(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]
 def is_outdated(overtaken: int, ahead: int) -> bool:
     """Return whether a quarter of what is left cannot be done; a few moves never outdate a plan."""
     return overtaken >= max(_FEWEST_OVERTAKEN, _OUTDATED_SHARE * (overtaken + ahead))
-
-
-def is_overtaken(reason: MoveReason) -> bool:
-    """Return whether a move is not made because the cluster has changed, so that a new plan would do without it."""
-    match reason:
-        case (
-            MoveReason.POD_GONE
-            | MoveReason.POD_CHANGED
-            | MoveReason.TARGET_UNFIT
-            | MoveReason.ABOVE_PROTECTION
-            | MoveReason.SOURCE_NOT_EMPTIABLE
-            | MoveReason.ROOM_NOT_MADE
-        ):
-            return True
-        case (
-            MoveReason.NONE
-            | MoveReason.INVALID_NAME
-            | MoveReason.POLICY_MISSING
-            | MoveReason.NAMESPACE_NOT_EVICTABLE
-            | MoveReason.NODE_NOT_SELECTED
-            | MoveReason.CRITICAL_NODE
-            | MoveReason.POD_COOLING_DOWN
-            | MoveReason.NODE_COOLING_DOWN
-            | MoveReason.MOVE_LIMIT
-            | MoveReason.NODE_LIMIT
-            | MoveReason.NAMESPACE_LIMIT
-            | MoveReason.WAVE_LIMIT
-            | MoveReason.CONTROLLER_LIMIT
-            | MoveReason.ROOM_NOT_NEEDED
-            | MoveReason.RESERVATION_FAILED
-            | MoveReason.RESERVATION_TIMEOUT
-            | MoveReason.HANDOVER_NOT_READY
-            | MoveReason.EVICTION_BLOCKED
-            | MoveReason.EVICTION_INTERCEPTED
-            | MoveReason.EVICTION_FORBIDDEN
-            | MoveReason.FILTERED
-            | MoveReason.REPLACEMENT_REFUSED
-            | MoveReason.REPLACEMENT_DIFFERS
-            | MoveReason.REPLACEMENT_TIMEOUT
-            | MoveReason.REPLACEMENT_GONE
-            | MoveReason.TAKEN_BACK
-            | MoveReason.CRASH_LOOP_BACK_OFF
-            | MoveReason.IMAGE_PULL_BACK_OFF
-            | MoveReason.ERR_IMAGE_NEVER_PULL
-            | MoveReason.INVALID_IMAGE_NAME
-            | MoveReason.CREATE_CONTAINER_CONFIG_ERROR
-            | MoveReason.CREATE_CONTAINER_ERROR
-            | MoveReason.RUN_CONTAINER_ERROR
-            | MoveReason.REFUSED_BY_KUBELET
-            | MoveReason.EVICTED_BY_KUBELET
-            | MoveReason.REPLACEMENT_FAILED
-            | MoveReason.NODE_NOT_READY
-            | MoveReason.POD_STAYS
-            | MoveReason.NODE_NOT_CLOSED
-            | MoveReason.SIBLING_NOT_READY
-            | MoveReason.PODS_WAITING
-            | MoveReason.PLAN_STOPPED
-            | MoveReason.OUTDATED
-            | MoveReason.ABORTED
-            | MoveReason.INTERRUPTED
-        ):
-            return False
-        case _:
-            assert_never(reason)
-
-
-_OVERTAKEN: Final = frozenset(reason for reason in MoveReason if is_overtaken(reason))
 
 
 def _keeps_pod(status: MoveStatus) -> bool:
