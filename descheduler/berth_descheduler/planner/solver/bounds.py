@@ -62,7 +62,6 @@ def fewest_moves(pod_counts: Ints, freed: int) -> int:
     return int(np.sort(pod_counts)[:freed].sum())
 
 
-# --- nodes of unequal worth ------------------------------------------------------------------------------------------
 # Where nodes have weights, what counts is the worth of the freed ones, not their number. Each bound on the number says
 # that a cost of the freed nodes, added up, stays within a limit: their volume, their pods, their values. So the worth
 # is at most that of the best choice of nodes within the limit, wherever their pods would go. The best choice is counted
@@ -154,7 +153,6 @@ def most_that_fit(packing: PackingModel, kind: int) -> int:
     return fitting_pods
 
 
-# --- cost bound ------------------------------------------------------------------------------------------------------
 # The bound by costs: how many nodes a budget of moves can free at most if large pods need holes that are rare.
 #
 # Let every kind have a cost, what it is worth to have such a pod taken in, in moves. A pod that stays where it is
@@ -371,7 +369,6 @@ def _rounded_down(asked: Ints) -> Ints:
     return rounded
 
 
-# --- room bound ------------------------------------------------------------------------------------------------------
 # The bound on room: for how many pods of a kind a number of moves makes room at most, by where the free pieces lie.
 #
 # For a node to hold h pods to come, so many pods have to leave it that their amounts make up for what it lacks. How

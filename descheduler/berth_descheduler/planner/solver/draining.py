@@ -321,8 +321,6 @@ class DrainSearch:
         allowed_moves = self._limits.allowed_moves(trial.worth)
         return allowed_moves is None or trial.moves <= allowed_moves
 
-    # --- choosing and trying ----------------------------------------------------------------------------------------
-
     def _choose(self, most: int) -> Ints:
         """Return the candidates that cost least for what they are worth, as many as direct moves can empty."""
         candidates = self._candidates
@@ -433,8 +431,6 @@ class DrainSearch:
             return None
         grown_draining = read()
         return grown_draining if self._within_budget(grown_draining) else None
-
-    # --- learning ---------------------------------------------------------------------------------------------------
 
     def _prove(self, trial: Draining) -> None:
         """Look for the bound by costs, and begin anew with these."""
@@ -547,7 +543,6 @@ def _per_worth(cost: npt.NDArray[np.float64], worth: Ints) -> npt.NDArray[np.flo
     return cost_per_worth
 
 
-# --- stuck nodes -----------------------------------------------------------------------------------------------------
 # Which nodes no plan can empty, because a pod on them fits on no other node whatever else moves.
 #
 # To leave such nodes out is no guess: what a node can hold of movable pods at most does not grow by any move. It keeps

@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
-# --- ejection --------------------------------------------------------------------------------------------------------
 # The sets of one or two small pods that may be moved aside for a larger one, and where they make room for it.
 
 _SINGLES: Final = 24
@@ -257,8 +256,6 @@ class _Filling:
             if self._left[kind] and self._limits.most_ejected > 2:  # noqa: PLR2004 - pairs have been tried
                 self._place_by_cover(kind)
 
-    # --- directly ---------------------------------------------------------------------------------------------------
-
     def _place_directly(self, kind: int) -> None:
         rest = self._rest_after(kind)
         wishes = ("balanced and even", "balanced", "fillable", "any") if rest.any() else ("any",)
@@ -376,8 +373,6 @@ class _Filling:
             return np.lexsort((self._free[nodes], self._ranks[nodes]))
         return smallest(self._free[nodes], count)
 
-    # --- by moving others aside -------------------------------------------------------------------------------------
-
     def _place_by_ejection(self, kind: int) -> None:
         """Put pods where one or two smaller ones make room, the cheapest set first."""
         # An ejection chain (Glover, 1996): what is put out here is placed again by the same means, in smaller and
@@ -447,8 +442,6 @@ class _Filling:
         useful = (lack[need > 0] > 0).any(axis=0)
         return np.where(useful, np.minimum(parts, there), 0).astype(np.int64)
 
-    # --- by exchange ------------------------------------------------------------------------------------------------
-
     def _exchange(self) -> bool:
         """Exchange larger pods for small ones that fill their nodes better; return whether any moved."""
         departures_before = len(self._went)
@@ -483,8 +476,6 @@ class _Filling:
             gave_way[nodes] = True
             self._depart(larger, nodes, np.ones(len(nodes), dtype=np.int64))
             self._arrive(kind, nodes, fits)
-
-    # --- the books --------------------------------------------------------------------------------------------------
 
     def _arrive(self, kind: int, nodes: Ints, counts: Ints) -> None:
         self._room[:, nodes] -= self._packing.need[kind][:, None] * counts

@@ -21,7 +21,6 @@ from berth_descheduler.planner.solver.bounds import holds
 from berth_descheduler.planner.solver.filling import Filled
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
-# --- tied pods -------------------------------------------------------------------------------------------------------
 # The placing of pods whose place depends on other pods: one by one, by the rules in `state`.
 
 _ASKED_FIRST: Final = 4
@@ -109,8 +108,6 @@ class DependentPods:
         yield from nodes[order][0 if self._packing.is_ranked else _ASKED_FIRST :].tolist()
 
 
-# --- growing ---------------------------------------------------------------------------------------------------------
-
 NOWHERE: Final = -1
 """The place of pods that are still to be placed."""
 
@@ -155,8 +152,6 @@ class Growing:
         """Return how many kinds of pods there are."""
         return self._packing.kinds
 
-    # --- the books --------------------------------------------------------------------------------------------------
-
     def move(self, kind: int, source: int, target: int) -> None:
         """Move a pod; either end may be `NOWHERE`."""
         self._log.append((kind, source, target))
@@ -196,8 +191,6 @@ class Growing:
         else:
             self._extra[kind].pop(node, None)
 
-    # --- reading and writing ----------------------------------------------------------------------------------------
-
     def take_over(self, nodes: Iterable[int], filled: Filled) -> None:
         """Begin with a filling and the nodes that it empties."""
         for node in nodes:
@@ -225,8 +218,6 @@ class Growing:
             if now.get(kind, 0) < count
         ]
         return Filled.placed(self._packing, _rows(arrivals), _rows(ejections))
-
-    # --- placing ----------------------------------------------------------------------------------------------------
 
     def load(self, node: int) -> int:
         """Return the size of all pods on a node."""
@@ -327,8 +318,6 @@ class Growing:
             self.undo_to(mark)
         return False
 
-    # --- squeezing --------------------------------------------------------------------------------------------------
-
     def squeeze(self, node: int) -> bool:
         """Empty a node by exchanges; return whether nothing is left. If something is, all is as before."""
         mark = self.mark()
@@ -377,8 +366,6 @@ class Growing:
         self.move(smaller_kind, NOWHERE, node)
         return True
 
-
-# --- a set of nodes ---------------------------------------------------------------------------------------------------
 
 _FAILURES: Final = 24
 """After so many nodes in a row that could not be emptied no more are tried."""

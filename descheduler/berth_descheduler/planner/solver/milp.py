@@ -30,7 +30,6 @@ from berth_descheduler.planner.solver.highs import (
 )
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
-# --- patterns --------------------------------------------------------------------------------------------------------
 # The listing of all ways in which one node can be filled: a count per kind, each within the node's room.
 
 
@@ -299,8 +298,6 @@ class PlacementModel:
             yield int(places[position]), fillings[number]
             overlap[number], overlap[:, position] = -1, -1
 
-    # --- rows -------------------------------------------------------------------------------------------------------
-
     def _add_conservation(self, program: LinearProgram, stay_at: Ints) -> None:
         """Add the rows that keep every pod somewhere."""
         for kind in range(len(self._kinds)):
@@ -355,8 +352,6 @@ class PlacementModel:
                 for kind in np.flatnonzero(moved_at[place] >= 0):
                     count = float(self._counts[place, kind])
                     program.add_row(np.array([moved_at[place, kind], freed_column]), np.array([1.0, -count]), lower=0)
-
-    # --- by patterns ------------------------------------------------------------------------------------------------
 
     @cached_property
     def _patterns(self) -> tuple[Ints, ...] | None:
@@ -459,8 +454,6 @@ class PlacementModel:
         arrivals, departures = self._entries(np.maximum(change, 0)), self._entries(np.maximum(-change, 0))
         moves = int(departures[:, 2].sum())
         return Solution(found.status, found.bound, moves, arrivals, departures, aimed, found.out_of_time)
-
-    # --- numbers ----------------------------------------------------------------------------------------------------
 
     @cached_property
     def _most(self) -> Ints:
