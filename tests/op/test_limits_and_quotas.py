@@ -304,6 +304,8 @@ def test_limits_of_namespaces_that_cannot_be_meant_are_refused(texts: list[str])
 
 HIGH: dict[str, Any] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
 NO_CLASS: dict[str, Any] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}
+ANY_CLASS: dict[str, Any] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}
+OTHERS: dict[str, Any] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "NotIn", "values": ["high"]}]}
 LIMITED: dict[str, Any] = {
     "containers": [{"name": "main", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}]
 }
@@ -332,6 +334,17 @@ QUOTAS: dict[str, tuple[ResourceQuota, Reservation, str]] = {
     "a quota of its class": (quota(hard={"pods": "0"}, scopeSelector=HIGH), asking(priorityClassName="high"), "pods=0"),
     "a quota of another class": (quota(hard={"pods": "0"}, scopeSelector=HIGH), asking(priorityClassName="low"), ""),
     "a quota of pods without a class": (quota(hard={"pods": "0"}, scopeSelector=NO_CLASS), asking(), "pods=0"),
+    "a quota of other classes counts pods without one": (
+        quota(hard={"pods": "0"}, scopeSelector=OTHERS),
+        asking(),
+        "pods=0",
+    ),
+    "it counts no pod of those classes": (
+        quota(hard={"pods": "0"}, scopeSelector=OTHERS),
+        asking(priorityClassName="high"),
+        "",
+    ),
+    "a quota of any class": (quota(hard={"pods": "0"}, scopeSelector=ANY_CLASS), asking(), ""),
     "a quota of best effort pods": (quota(hard={"pods": "0"}, scopes=["BestEffort"]), asking(), ""),
     "a best effort pod": (quota(hard={"pods": "0"}, scopes=["BestEffort"]), asking(**BARE), "exceeded quota"),
     "a quota of all but best effort": (quota(hard={"pods": "0"}, scopes=["NotBestEffort"]), asking(), "exceeded"),

@@ -183,7 +183,9 @@ def _has_class(requirement: ScopeRequirement, name: str) -> bool:
         case "In":
             return name in requirement.values
         case "NotIn":
-            return bool(name) and name not in requirement.values
+            # As in any label selector, what has no value is in none (`podMatchesSelector` in
+            # `pkg/quota/v1/evaluator/core/pods.go`).
+            return name not in requirement.values
         case "DoesNotExist":
             return not name
         case _:

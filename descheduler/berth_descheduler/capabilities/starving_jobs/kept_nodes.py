@@ -7,6 +7,7 @@ calls while no policy enables `StarvingJobs`, no fence is left and no plan of th
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -180,10 +181,11 @@ class KeptNodesSweep:
         _LOG.info(telemetry.RELEASED, **keys)
 
     def _record_kept_off(self, snapshot: Snapshot) -> None:
-        """Record an event on the pods that a fence keeps off, once for each pod and node."""
+        """Record an event on the pods that a fence keeps off, once for each pod and node, a few at each sweep."""
         kept_off = pods_kept_off(snapshot)
-        new_events = [(pod, node) for pod, node in kept_off if (pod.metadata.uid, node) not in self._recorded]
-        for pod, node in new_events[:_MOST_EVENTS]:
+        without_event = ((pod, node) for pod, node in kept_off if (pod.metadata.uid, node) not in self._recorded)
+        new_events = [*islice(without_event, _MOST_EVENTS)]
+        for pod, node in new_events:
             text = f"node(s) resource was(were) reserved: {node} is kept for a starving job"
             record_event(
                 self._client,

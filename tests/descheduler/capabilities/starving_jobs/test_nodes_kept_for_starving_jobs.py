@@ -287,6 +287,20 @@ def test_pods_that_a_fence_keeps_off_hear_why_but_not_those_that_it_lets_in(worl
     assert world.kept[-1] == 1
 
 
+def test_pods_beyond_the_events_of_one_sweep_hear_why_at_the_next(world: World) -> None:
+    world.wait("large")
+    world.reserve()
+    for number in range(51):
+        world.wait(f"small-{number}", "1")
+    world.fence()
+
+    world.passes()
+    assert len(world.cluster.objects["events"]) == 50
+    world.passes(2)
+    heard = [event["involvedObject"]["name"] for event in world.cluster.objects["events"].values()]
+    assert sorted(heard) == sorted(f"small-{number}" for number in range(51))
+
+
 def test_a_pod_of_a_tenant_that_is_labelled_as_a_fence_keeps_no_node(world: World) -> None:
     world.wait("large")
     world.reserve()
