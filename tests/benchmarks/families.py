@@ -2,12 +2,12 @@
 
 A family is a function of its name, size and seed. Deployments come until the nodes are full, each pod to the least
 allocated of some random nodes that its rules allow; then Deployments shrink. `most_freed` is the optimum over final
-states by an integer program of its own, without the order of moves and, but for anti-affinities to a node, without what
-pods ask of one another, so no plan frees more.
+states by an integer program of its own, without the order of moves, so no plan frees more. It knows what pods of a
+Deployment ask of one another: anti-affinity to a node, and spread over zones.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -20,7 +20,7 @@ from berth_core import TopologySpreadConstraint as Spread
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload, WorkloadSpec
 from berth_descheduler.planner.problem import Problem, find_sources
-from berth_descheduler.planner.simulation import State
+from berth_descheduler.planner.simulation import NodeIndex, State
 from berth_descheduler.planner.solver import Ints, PackingModel, build_packing_model
 from berth_descheduler.planner.solver.bounds import holds
 from builders import meta, node, owner, pod
@@ -248,15 +248,28 @@ def _pods(app: _App) -> Iterator[Pod]:
 
 def most_freed(problem: Problem, seconds: float) -> tuple[int, bool]:
     """Return how many nodes the solver frees over final states, or can at most, and whether it proved that."""
+    return _optimum(problem, [1] * len(problem.cluster.nodes)).solve(seconds)
+
+
+def most_saved(problem: Problem, seconds: float) -> tuple[int, bool]:
+    """Return the same for what the nodes cost: a plan saves what it frees, less what the empty nodes cost it fills."""
+    weights = [problem.node_weight(NodeIndex(node)) or 0 for node in range(len(problem.cluster.nodes))]
+    return _optimum(problem, weights).solve(seconds)
+
+
+def _optimum(problem: Problem, weights: Sequence[int]) -> "_Optimum":
     sources = find_sources(problem)
-    packing = build_packing_model(problem, State(problem.cluster), sources.to_take_from)
+    packing = build_packing_model(problem, State(problem.cluster, sources.to_take_from), sources.to_take_from)
     to_empty, empty = (np.array(nodes, dtype=np.int64) for nodes in (sources.to_empty, sources.empty))
-    apart = frozenset(
-        kind
+    examples = {
+        kind: problem.cluster.classes[pods].example
         for kind, pods in enumerate(packing.class_of)
-        if packing.dependent[kind] and _keeps_apart(problem.cluster.classes[pods].example)
-    )
-    return _Optimum(packing, to_empty, empty, apart).solve(seconds)
+        if packing.dependent[kind]
+    }
+    apart = frozenset(kind for kind, example in examples.items() if _keeps_apart(example))
+    spread = frozenset(kind for kind, example in examples.items() if example.spec.topology_spread_constraints)
+    zones = [placed.metadata.labels.get(ZONE, "") for placed in problem.cluster.nodes]
+    return _Optimum(packing, to_empty, empty, _Rules(apart, spread, zones), weights)
 
 
 def _keeps_apart(example: Pod) -> bool:
@@ -264,20 +277,35 @@ def _keeps_apart(example: Pod) -> bool:
     return example.spec.affinity is not None and example.spec.affinity.pod_anti_affinity is not None
 
 
+@dataclass(frozen=True)
+class _Rules:
+    """What pods of a kind ask of one another, by the terms that `family` writes."""
+
+    apart: frozenset[int]
+    """The kinds of which no node takes two."""
+
+    spread: frozenset[int]
+    """The kinds that are spread over zones, so that no pod comes to a zone but the lowest."""
+
+    zones: Sequence[str]
+    """The zone of each node."""
+
+
 class _Optimum:
     """One integer program: which nodes are kept, and how many pods of each kind on each."""
 
-    def __init__(self, packing: PackingModel, to_empty: Ints, empty: Ints, apart: frozenset[int]) -> None:
+    def __init__(
+        self, packing: PackingModel, to_empty: Ints, empty: Ints, rules: _Rules, weights: Sequence[int]
+    ) -> None:
         self._packing = packing
         self._counts = np.zeros((packing.nodes, packing.kinds), dtype=np.int64)
         pods = np.flatnonzero(packing.pod_kind >= 0)
         np.add.at(self._counts, (packing.pod_node[pods], packing.pod_kind[pods]), 1)
-        self._apart = apart
-        """The kinds of which no node takes two."""
-
+        self._rules = rules
+        self._weights = np.array(weights, dtype=np.int64)  # (nodes,), what each costs that is kept
         self._may = np.zeros(packing.nodes, dtype=bool)
         self._may[to_empty] = self._may[empty] = True
-        self._empty = len(empty)
+        self._empty = empty
 
     def solve(self, seconds: float) -> tuple[int, bool]:
         """Solve; the upper bound stands if the time was too short."""
@@ -289,27 +317,53 @@ class _Optimum:
         solver.setOptionValue("time_limit", seconds)
         hold, numbers = holds(packing), {}
         for place in range(packing.nodes):
-            solver.addCol(float(self._may[place]), 0.0 if self._may[place] else 1.0, 1.0, 0, [], [])
+            cost, least = (float(self._weights[place]), 0.0) if self._may[place] else (0.0, 1.0)
+            solver.addCol(cost, least, 1.0, 0, [], [])
         for kind in np.flatnonzero(self._counts.sum(axis=0)).tolist():
             allowed = packing.allowed(kind) & packing.takes | (self._counts[:, kind] > 0)
             total = int(self._counts[:, kind].sum())
             for place in np.flatnonzero(allowed).tolist():
                 numbers[place, kind] = solver.numVariables
-                most = max(1, int(self._counts[place, kind])) if kind in self._apart else total
+                most = max(1, int(self._counts[place, kind])) if kind in self._rules.apart else total
                 solver.addCol(0.0, 0.0, float(most), 0, [], [])
             mine = [numbers[place, kind] for place in np.flatnonzero(allowed).tolist()]
             solver.addRow(float(total), float(total), len(mine), mine, [1.0] * len(mine))
+            if kind in self._rules.spread:
+                self._spread(solver, numbers, kind)
         for column in range(solver.numVariables):
             solver.changeColIntegrality(column, highspy.HighsVarType.kInteger)
         for place in range(packing.nodes):
             mine = [(number, kind) for (at, kind), number in numbers.items() if at == place]
             for resource in range(len(hold)):
-                limit = max(1.0, float(hold[resource, place]))
-                used = [(number, float(packing.need[kind, resource]) / limit) for number, kind in mine]
-                used = [(number, amount) for number, amount in used if amount] + [(place, -1.0)]
+                limit = float(hold[resource, place])
+                scale = max(1.0, limit)
+                used = [(number, float(packing.need[kind, resource]) / scale) for number, kind in mine]
+                used = [(number, amount) for number, amount in used if amount] + [(place, -limit / scale)]
                 solver.addRow(-inf, 0.0, len(used), [one for one, _ in used], [amount for _, amount in used])
         solver.run()
         info = solver.getInfo()
         kept = int(np.ceil(info.mip_dual_bound - 1e-6))
         proven = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-        return int(self._may.sum()) - kept - self._empty, proven
+        return int(self._weights[self._may].sum() - self._weights[self._empty].sum()) - kept, proven
+
+    def _spread(self, solver: Any, numbers: Mapping[tuple[int, int], int], kind: int) -> None:  # noqa: ANN401 - the solver has no types
+        """Add the rows of a spread over zones by one at most.
+
+        The lowest zone never has fewer pods than before, and one to which pods came has one more than it at most.
+        """
+        inf, zones = float("inf"), np.array(self._rules.zones)
+        before = {zone: int(self._counts[zones == zone, kind].sum()) for zone in sorted({*self._rules.zones})}
+        lowest = solver.numVariables
+        solver.addCol(0.0, float(min(before.values())), float(sum(before.values())), 0, [], [])
+        for zone, count in before.items():
+            comes = solver.numVariables
+            solver.addCol(0.0, 0.0, 1.0, 0, [], [])
+            mine = [(at, number) for (at, of), number in numbers.items() if of == kind and zones[at] == zone]
+            columns = [number for _, number in mine]
+            solver.addRow(0.0, inf, len(mine) + 1, [*columns, lowest], [*[1.0] * len(mine), -1.0])
+            slack = float(count + 1)
+            amounts = [*[1.0] * len(mine), -1.0, slack]
+            solver.addRow(-inf, 1.0 + slack, len(mine) + 2, [*columns, lowest, comes], amounts)
+            for at, number in mine:
+                there = float(self._counts[at, kind])
+                solver.addRow(-inf, there, 2, [number, comes], [1.0, -float(sum(before.values()))])

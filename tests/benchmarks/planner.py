@@ -30,11 +30,12 @@ from clusters import api_items, carried_out, without_pod
 from replay import replay_steps
 
 from benchmarks.constrained_instances import generate_constrained
-from benchmarks.families import FAMILIES, family, most_freed
+from benchmarks.families import FAMILIES, family, most_freed, most_saved
 from benchmarks.instances import MissingDataError, Recipe, data_file, generate, load_kwok_placements, load_snapshot
 from benchmarks.naive_drains import best_fit, first_fit
 from benchmarks.openb import GPU, most_usable, openb
 from benchmarks.packings import packing
+from benchmarks.priced_families import priced_family
 from benchmarks.room_family import ROOM_SHAPES, room_family
 from berth_core.clock import NoDeadline
 from berth_core.snapshot import Snapshot
@@ -57,6 +58,7 @@ FAMILY_CASES = 6
 FAMILY_NODES = 24
 SMALL_NODES = 10
 STEADY_CASES = 4
+PRICED_CASES = 10
 PACKINGS = ((12, 4, 0), (12, 4, 1), (20, 6, 0), (20, 6, 1), (30, 10, 0), (30, 10, 1), (40, 10, 0))
 """Full nodes, nodes more than these, and seed."""
 
@@ -262,6 +264,37 @@ def small_rows(_largest: int) -> Iterator[Row]:
         title = f"{name}, {FAMILY_CASES} of {SMALL_NODES} nodes with optimal"
         beside = f"x {seconds / alone_seconds:.1f} of the program alone; {', '.join(sorted(verdicts))}"
         yield Row(title, "consolidate, no budget", ">= 99 %, <= x 3", freed, f"{seconds:.2f}", beside)
+
+
+def money_rows(_largest: int) -> Iterator[Row]:
+    """Yield the rows of small clusters whose nodes have prices, beside the most that can be saved."""
+    for exact in (True, False) if is_installed() else ():
+        all_reached, all_optima = 0, 0
+        for name in FAMILIES:
+            reached, optima, proofs, seconds, verdicts = 0, 0, 0, 0.0, set[str]()
+            for seed in range(PRICED_CASES):
+                snapshot, prices = priced_family(name, seed)
+                found = plan_on(snapshot, saving(prices, exact=exact))
+                quality = found.proposal.quality
+                weight = quality.weight if quality else None
+                if weight is None:
+                    raise AssertionError
+                optimum, _ = most_saved(found.problem, OPTIMUM_SECONDS)
+                reached, optima = reached + weight.reached, optima + min(optimum, weight.upper_bound)
+                proofs, seconds = proofs + (weight.reached >= min(optimum, weight.upper_bound)), seconds + found.seconds
+                verdicts.add(judged(snapshot, found))
+            title = f"{name}, {PRICED_CASES} of 13 nodes {'with' if exact else 'without'} optimal"
+            saved = f"{reached / optima:.2%} of the most that is saved; {proofs} times all of it"
+            yield Row(title, "consolidate by price", ">= 99.5 %", saved, f"{seconds:.2f}", ", ".join(sorted(verdicts)))
+            all_reached, all_optima = all_reached + reached, all_optima + optima
+        title = f"all {'with' if exact else 'without'} optimal"
+        yield Row(title, "consolidate by price", ">= 99.5 %", f"{all_reached / all_optima:.2%}", "")
+
+
+def saving(prices: dict[str, str], *, exact: bool) -> PlannerSettings:
+    """Return settings that free what costs most."""
+    args = DefragmentationArgs.parse({"strategy": "Consolidate", "nodePrice": {"instanceTypes": prices}})
+    return planner_settings(args=args, max_moves=None, exact=exact, time_limit_seconds=None)
 
 
 def steady_rows(_largest: int) -> Iterator[Row]:
@@ -522,6 +555,7 @@ ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "harder": harder_rows,
     "families": family_rows,
     "small": small_rows,
+    "money": money_rows,
     "packings": packing_rows,
     "steady": steady_rows,
     "pieces": pieces_rows,

@@ -44,6 +44,7 @@ from berth_descheduler.planner.solver import (
     most_freed_by_volume,
     most_worth,
     pack_fully,
+    read_spreads,
     solve_draining,
     without_undrainable_nodes,
     worth_by_volume,
@@ -135,6 +136,9 @@ class _ConsolidateRun:
         self._is_second_choice = False
         """Whether none of the sets that were found has an order, so that direct moves may do with fewer."""
 
+        self._spreads = read_spreads(self._packing, state) if problem.settings.search.exact else ()
+        """What the integer program knows of what pods of a kind ask of one another."""
+
         self._counts_filled = False
         """Whether the bounds hold for plans that fill empty nodes, too."""
 
@@ -217,6 +221,7 @@ class _ConsolidateRun:
             worth=worth,
             moves=moves,
             least_moves=least_cost(candidates.worth, candidates.pod_counts, worth),
+            spreads=self._spreads,
         )
         if solved is None:
             return draining, exact
@@ -400,6 +405,7 @@ class _ConsolidateRun:
             worth=worth,
             moves=moves,
             least_moves=least,
+            spreads=self._spreads,
         )
 
     def _improve(self, done: Draining | None, others: Iterable[Draining]) -> Draining | None:

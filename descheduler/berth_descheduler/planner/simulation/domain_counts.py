@@ -43,6 +43,16 @@ class DomainCounts:
         """Return whether each node is in a domain."""
         return None not in self._domain_of
 
+    @property
+    def domain_of(self) -> Sequence[Domain | None]:
+        """Return the domain of each node, or None."""
+        return self._domain_of
+
+    @property
+    def domains(self) -> frozenset[Domain]:
+        """Return the domains of all nodes."""
+        return frozenset(domain for domain in self._domain_of if domain is not None)
+
     def domain(self, node: NodeIndex) -> Domain | None:
         """Return the domain in which a node's pods count, or None."""
         return self._domain_of[node]

@@ -7,7 +7,7 @@ nor out: its pods count where they are in the way and not where they would help.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,7 @@ import msgspec
 from berth_core import LabelSelector, TopologySpreadConstraint, matches_labels
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
-from berth_descheduler.planner.simulation.domain_counts import DomainCounts, Weight
+from berth_descheduler.planner.simulation.domain_counts import Domain, DomainCounts, Weight
 from berth_descheduler.planner.simulation.node_fit import NodeFit, flags_of
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 from berth_descheduler.planner.simulation.pod_terms import LabelIndex, is_everything, with_label_keys
@@ -70,6 +70,17 @@ class _Rule:
 
     counted: int
     """1 if the counts include the pod itself, which they do not for a selector that selects everything."""
+
+    counts_own_class_only: bool
+    """Whether pods of the class are counted, and no others."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSpread:
+    """The pods of a class by domain, where no other class counts and `maxSkew` is 1."""
+
+    domain_of: Sequence[Domain | None]  # (nodes,)
+    counts: Mapping[Domain, int]
 
 
 class _Domains:
@@ -126,6 +137,14 @@ class PodTopologySpread:
                 return Refusal(RefusalReason.TOPOLOGY_SPREAD, f"{text}{rule.constraint.max_skew} is allowed")
         return None
 
+    def own_spreads(self, class_index: ClassIndex) -> Iterator[OwnSpread]:
+        """Yield the spreads of a class with `maxSkew: 1` in which no pods of other classes count."""
+        for rule in self._rules.get(class_index, ()):
+            counts = {domain: rule.possible.possible(domain) for domain in rule.possible.domains}
+            is_sure = rule.sure is rule.possible and all(rule.sure.sure(domain) == counts[domain] for domain in counts)
+            if counts and is_sure and rule.counts_own_class_only and rule.constraint.max_skew == 1:
+                yield OwnSpread(rule.possible.domain_of, counts)
+
     def move(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> None:
         """Move a settled pod's count from its source to its target."""
         for counts in self._counted.get(class_index, ()):
@@ -156,7 +175,8 @@ class PodTopologySpread:
         sure_counts, possible_counts = self._shared[key]
         itself = 1 if matches_labels(selector, pods.labels) else 0
         counts_own = itself if selector is not None and not is_everything(selector) else 0
-        return _Rule(written, sure_counts, possible_counts, domains.sure_count, itself, counts_own)
+        is_alone = bool(counts_own) and key[1] == (pods.index,)
+        return _Rule(written, sure_counts, possible_counts, domains.sure_count, itself, counts_own, is_alone)
 
     def _make_counts(self, domains: _Domains, selected: Iterable[ClassIndex]) -> tuple[DomainCounts, DomainCounts]:
         possible_counts = DomainCounts(domains.all, domains.count)

@@ -37,6 +37,7 @@ from berth_descheduler.planner.solver.model import Ints, PackingModel, build_pac
 from berth_descheduler.planner.solver.room_improving import RoomGoal, improve_room
 from berth_descheduler.planner.solver.room_search import RoomSearch, Want
 from berth_descheduler.planner.solver.sequencing import Transition, apply_transition
+from berth_descheduler.planner.solver.spreads import KindSpread, read_spreads
 
 __all__ = [
     "MOST_ROUNDS",
@@ -50,6 +51,7 @@ __all__ = [
     "FillLimits",
     "Filled",
     "Ints",
+    "KindSpread",
     "PackingModel",
     "Reached",
     "RoomBound",
@@ -69,6 +71,7 @@ __all__ = [
     "most_that_fit",
     "most_worth",
     "pack_fully",
+    "read_spreads",
     "solve_draining",
     "solve_room",
     "without_undrainable_nodes",

@@ -24,6 +24,7 @@ from berth_descheduler.planner.solver.fillings import FEW_FILLINGS, MOST_FILLING
 from berth_descheduler.planner.solver.highs import SolverStatus, is_installed
 from berth_descheduler.planner.solver.milp import Aim, PlacementModel, Solution, Wanted
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
+from berth_descheduler.planner.solver.spreads import KindSpread
 
 _WITH_SOLUTION: Final = frozenset({SolverStatus.SOLVED, SolverStatus.FOUND})
 _MOST_ROUNDS: Final = 100
@@ -98,6 +99,7 @@ def solve_draining(
     worth: int,
     moves: int,
     least_moves: int,
+    spreads: Sequence[KindSpread] = (),
 ) -> ExactDraining | None:
     """Return what the solver proves and finds on freeing nodes.
 
@@ -115,6 +117,7 @@ def solve_draining(
         worth=worth,
         moves=moves,
         least_moves=least_moves,
+        spreads=spreads,
     )
     if not solve.is_small_enough:
         return None
@@ -133,10 +136,11 @@ def is_small_enough(
     packing: PackingModel, candidates: Candidates, limits: DrainLimits, *, may_take: Mask, may_leave: Mask
 ) -> bool:
     """Return whether the solver is installed and the program of freeing nodes is small."""
-    masks: dict[str, Mask] = {"may_take": may_take, "may_leave": may_leave}
     return (
         is_installed()
-        and _DrainingSolve(packing, candidates, limits, **masks, worth=0, moves=0, least_moves=0).is_small_enough
+        and _DrainingSolve(
+            packing, candidates, limits, may_take=may_take, may_leave=may_leave, worth=0, moves=0, least_moves=0
+        ).is_small_enough
     )
 
 
@@ -230,12 +234,14 @@ class _DrainingSolve(IncrementalSolve):
         worth: int,
         moves: int,
         least_moves: int,
+        spreads: Sequence[KindSpread] = (),
     ) -> None:
         upper_bound = limits.most if limits.most_worth is None else limits.most_worth
         super().__init__(limits.deadline, reached=worth, most=upper_bound, moves=moves, least_moves=least_moves)
         self._packing = packing
         self._candidates = candidates
         self._masks = may_take, may_leave
+        self._spreads = tuple(spreads)
         self._counts_filled = candidates.empty_worth is not None
         """Whether a plan may fill empty nodes, because what they cost is subtracted from its worth."""
 
@@ -430,7 +436,7 @@ class _DrainingSolve(IncrementalSolve):
             nodes, worth = np.concatenate([nodes, candidates.empty]), np.concatenate([worth, of_empty])
         order = np.argsort(nodes, kind="stable")
         aim = Aim(None, nodes[order], worth[order] if candidates.differ or self._counts_filled else None)
-        return PlacementModel(self._packing, may_take, may_leave, [aim])
+        return PlacementModel(self._packing, may_take, may_leave, [aim], self._spreads)
 
 
 def _draining(packing: PackingModel, solution: Solution, candidates: Candidates) -> Draining:

@@ -6,12 +6,13 @@ Pods of a kind on a node are one integer variable y: how many there are in the e
 moves. An aim is a set of columns of which so many have to be reached: a node is freed (one binary column that takes all
 of the node), or a pod to come finds room (an integer column per node that takes what the pod asks for). Minimising the
 moves for a given aim is solved in a second or two where maximising the aim under a move budget takes minutes.
-What makes pods depend on other pods is left out: the program is then a relaxation, and its bounds hold all the same.
+What makes pods depend on other pods is left out but for spreads that it knows (`spreads`): the program is then a
+relaxation, and its bounds hold all the same.
 Where nodes are few and small enough that all ways to fill them can be listed, one binary column per node and way takes
 the place of the counts: such a program is larger and much tighter.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -29,6 +30,7 @@ from berth_descheduler.planner.solver.highs import (
     SolverStatus,
 )
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
+from berth_descheduler.planner.solver.spreads import KindSpread
 
 # The listing of all ways in which one node can be filled: a count per kind, each within the node's room.
 
@@ -146,7 +148,14 @@ class Wanted:
 class PlacementModel:
     """The part of the program that is independent of `Wanted`."""
 
-    def __init__(self, packing: PackingModel, places: Mask, may_leave: Mask, aims: Sequence[Aim]) -> None:
+    def __init__(
+        self,
+        packing: PackingModel,
+        places: Mask,
+        may_leave: Mask,
+        aims: Sequence[Aim],
+        spreads: Sequence[KindSpread] = (),
+    ) -> None:
         """Prepare; pods may arrive on `places` and leave those that `may_leave` marks."""
         self._packing = packing
         self._aims = tuple(aims)
@@ -158,6 +167,7 @@ class PlacementModel:
         cells = packing.pod_node[pods] * packing.kinds + packing.pod_kind[pods]
         self._cells, self._pods_in_cell = np.unique(cells, return_counts=True)  # (node and kind with pods,)
         self._kinds = np.unique(self._cells % packing.kinds)
+        self._spreads = tuple(spread for spread in spreads if spread.kind in self._kinds)
 
     @property
     def kinds(self) -> int:
@@ -299,11 +309,46 @@ class PlacementModel:
             overlap[number], overlap[:, position] = -1, -1
 
     def _add_conservation(self, program: LinearProgram, stay_at: Ints) -> None:
-        """Add the rows that keep every pod somewhere."""
+        """Add the rows that keep every pod somewhere, and keep to spreads."""
+        ones = np.ones(1, dtype=np.int64)
+        self._add_spreads(
+            program,
+            lambda place, position: (stay_at[[place], position], ones) if stay_at[place, position] >= 0 else None,
+        )
         for kind in range(len(self._kinds)):
             columns = stay_at[:, kind][stay_at[:, kind] >= 0]
             total = int(self._counts[:, kind].sum())
             program.add_row(columns, np.ones(len(columns)), lower=total, upper=total)
+
+    def _add_spreads(self, program: LinearProgram, cells_of: Callable[[int, int], tuple[Ints, Ints] | None]) -> None:
+        """Add the rows of the spreads; `cells_of` has the columns of a kind at a place, and how many pods each is."""
+        for spread in self._spreads:
+            position, domains = int(np.searchsorted(self._kinds, spread.kind)), spread.domain_of[self._places]
+            lowest_before = int(spread.counts.min())
+            total = int(spread.counts.sum())
+            rise = program.add_columns(np.array([total]), whole=True)  # of the lowest count
+            for domain, count_before in enumerate(spread.counts.tolist()):
+                places = np.flatnonzero(domains == domain).tolist()
+                cells = {place: cells for place in places if (cells := cells_of(place, position)) is not None}
+                staying_pods = count_before - int(self._counts[places, position].sum())
+                columns = [*(columns for columns, _ in cells.values()), rise]
+                values = [*(amounts.astype(float) for _, amounts in cells.values()), np.array([-1.0])]
+                least, excess = lowest_before - staying_pods, count_before - lowest_before
+                if excess > 1:  # it may stay so uneven until a pod comes
+                    gains = program.add_columns(np.ones(1, dtype=np.int64), whole=True)
+                    columns, values = [*columns, gains], [*values, np.array([excess - 1.0])]
+                    program.add_row(np.concatenate(columns), np.concatenate(values), upper=least + excess)
+                    columns, values = columns[:-1], values[:-1]
+                    for place, (of_place, amounts) in cells.items():
+                        most_gained = float(self._most[place, position])
+                        program.add_row(
+                            np.append(of_place, gains),
+                            np.append(amounts.astype(float), -most_gained),
+                            upper=int(self._counts[place, position]),
+                        )
+                program.add_row(
+                    np.concatenate(columns), np.concatenate(values), lower=least, upper=least + max(1, excess)
+                )
 
     def _add_moves(self, program: LinearProgram, stay_at: Ints, moved_at: Ints) -> None:
         """Add the rows that keep every pod somewhere and count moves.
@@ -388,6 +433,7 @@ class PlacementModel:
         for kind in range(len(self._kinds)):
             total = int(self._counts[:, kind].sum())
             program.add_row(all_columns, counts[:, kind].astype(float), lower=total, upper=total)
+        self._add_spreads(program, lambda place, position: (columns[place], patterns[place][:, position]))
         brought = self._brought(patterns)
         for amounts, (at_least, at_most) in zip(brought, wanted.each, strict=True):
             program.add_row(

@@ -2,17 +2,25 @@
 
 What arrives and leaves is given per kind and node; which pod goes where is decided here. A node takes what it has room
 for now, largest first; pods that are taken off a node on which something waits to come in go first, because they make
-room. If nothing can move, a pod that is in the way goes to a third node for a while, at the cost of one more move.
+room. If nothing can move, a pod that is in the way goes to a third node for a while, at the cost of one more move. By
+then others may have taken the room on all third nodes: so it steps aside before any other move, in another attempt.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
+
+_STEP_ASIDE: Final = 3
+"""So many pods step aside first at most."""
+
+_FEW_MISSING: Final = 8
+"""Another attempt is made where no more pods than this were left."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +40,18 @@ def apply_transition(
     If not, the state is as it was before.
     """
     mark = state.mark()
-    order = _Order(packing, state, transition, open_nodes)
-    if order.run(detours):
-        return True
-    state.undo_to(mark)
-    return False
+    stepping_aside: list[PodIndex] = []
+    while True:
+        order = _Order(packing, state, transition, open_nodes)
+        has_stepped = all(order.step_aside(pod) for pod in stepping_aside)
+        if has_stepped and order.run(detours - len(stepping_aside)):
+            return True
+        blocking_pod = next((pod for pod in order.blocking_pods() if pod not in stepping_aside), None)
+        state.undo_to(mark)
+        is_worth_it = has_stepped and order.missing <= _FEW_MISSING
+        if not is_worth_it or blocking_pod is None or len(stepping_aside) == min(detours, _STEP_ASIDE):
+            return False
+        stepping_aside.append(blocking_pod)
 
 
 class _Order:
@@ -56,16 +71,23 @@ class _Order:
             heap = self._waiting if node in self._emptied else self._in_the_way
             for pod in pods:
                 heap[int(packing.pod_kind[pod])].append(pod)
-        self._missing = int(transition.arrivals[:, 2].sum())
+        self.missing = int(transition.arrivals[:, 2].sum())
+        """How many pods are still to arrive."""
+
+        self._has_dependent = bool(packing.dependent[transition.arrivals[:, 0]].any())
 
     def run(self, detours: int) -> bool:
         """Make every move; return whether that was possible."""
-        todo = deque(sorted(self._wanted))
+        todo, missing_before = deque(sorted(self._wanted)), self.missing
         while True:
             while todo:
                 todo.extend(self._serve(todo.popleft()))
-            if self._missing == 0:
+            if self.missing == 0:
                 return True
+            if self._has_dependent and self.missing < missing_before:
+                missing_before = self.missing  # what has moved may have let pods in that depend on it
+                todo.extend(sorted(node for node, wanted_kinds in self._wanted.items() if wanted_kinds))
+                continue
             # What is left waits in circles, each move for the room that another one leaves: a pod has to step out of
             # its circle.
             freed = self._make_detour() if detours else None
@@ -99,29 +121,45 @@ class _Order:
                 if not self._packing.dependent[kind] or self._state.refusal(pod, target) is None:
                     source = self._state.node_of[pod]
                     self._state.move(pod, target)
-                    self._missing -= 1
+                    self.missing -= 1
                     return source
                 heap.append(pod)
         return None
 
     def _make_detour(self) -> tuple[NodeIndex, ...] | None:
         """Move a blocking pod to a third node; return the nodes to revisit, None if there is no third node."""
+        for pod in self.blocking_pods():
+            source, kind = self._state.node_of[pod], int(self._packing.pod_kind[pod])
+            if self.step_aside(pod):
+                return (source, *sorted(node for node, wanted_kinds in self._wanted.items() if kind in wanted_kinds))
+        return None
+
+    def blocking_pods(self) -> Iterator[PodIndex]:
+        """Yield the pods that are in the way on nodes that await others, the smallest first."""
         size = self._packing.size
         for kind in sorted(self._in_the_way, key=lambda blocking_kind: (int(size[blocking_kind]), blocking_kind)):
-            for pod in self._in_the_way[kind]:
-                source = self._state.node_of[pod]
-                if not self._wanted.get(source):
-                    continue
-                third = self._third_node(kind, pod)
-                if third is not None:
-                    self._in_the_way[kind].remove(pod)
-                    self._waiting[kind].append(pod)
-                    self._state.move(pod, third)
-                    return (
-                        source,
-                        *sorted(node for node, wanted_kinds in self._wanted.items() if kind in wanted_kinds),
-                    )
-        return None
+            yield from (pod for pod in self._in_the_way[kind] if self._wanted.get(self._state.node_of[pod]))
+
+    def step_aside(self, pod: PodIndex) -> bool:
+        """Move a pod that is in the way to a third node; return whether there is one."""
+        kind = int(self._packing.pod_kind[pod])
+        third = self._third_node(kind, pod)
+        if third is None:
+            return False
+        self._in_the_way[kind].remove(pod)
+        self._state.move(pod, third)
+        wanted_kinds = self._wanted.get(third, {})
+        if wanted_kinds.get(kind):  # it may stay there
+            self._note_arrival(kind, wanted_kinds)
+        else:
+            self._waiting[kind].append(pod)
+        return True
+
+    def _note_arrival(self, kind: int, wanted_kinds: dict[int, int]) -> None:
+        self.missing -= 1
+        wanted_kinds[kind] -= 1
+        if not wanted_kinds[kind]:
+            del wanted_kinds[kind]
 
     def _third_node(self, kind: int, pod: PodIndex) -> NodeIndex | None:
         """Return the fullest node for a temporary stay of a pod: nodes that await nothing first, then lower ranks."""
