@@ -119,6 +119,17 @@ def test_with_one_pod_fewer_more_moves_are_the_same_and_no_fewer_nodes_are_freed
     assert same_with > same_without
 
 
+def test_a_plan_is_kept_to_where_one_pod_fewer_would_save_a_few_of_its_moves() -> None:
+    snapshot, settings = family("resources", 24, 3), consolidating(exact=False)
+    before = plan(snapshot, settings)
+    changed = without_pod(snapshot, "d00025-00000")
+    without, made = plan(changed, settings), plan(changed, like(settings, before.moves))
+
+    assert len(without.freed_nodes) == len(before.freed_nodes) == len(made.freed_nodes)
+    assert len(without.moves) < len(before.moves) <= len(without.moves) * 4 // 3
+    assert keys(made.moves) == keys(before.moves)
+
+
 @pytest.mark.parametrize("kind", ["gpus", "resources", "mixed"])
 def test_after_a_part_is_carried_out_no_pod_is_sent_where_pods_were_leaving(kind: str) -> None:
     snapshot, settings = family(kind, 12, 1), consolidating(exact=False)

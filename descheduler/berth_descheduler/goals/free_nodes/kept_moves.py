@@ -22,7 +22,7 @@ Run: TypeAlias = Callable[[Problem, State], Proposal]
 _PARTS: Final = (4, 3, 2, 1)
 """So many quarters of the moves before are kept, the first of them, until that frees as much."""
 
-_MORE_MOVES: Final = 4
+_MORE_MOVES: Final = 3
 """One move in so many may be made beyond those of the plan that knows of none before."""
 
 _FEW_MOVES: Final = 3
