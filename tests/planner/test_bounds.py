@@ -15,16 +15,10 @@ from berth_descheduler.goals.make_room.strategy import MakeRoom
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.problem import Problem, Sources, find_sources
 from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.planner.solver.bounds import (
-    CostBound,
-    RoomBound,
-    bound_by_costs,
-    bound_room,
-    fewest_moves,
-    most_freed_by_number,
-    most_freed_by_volume,
-)
+from berth_descheduler.planner.solver.bounds import fewest_moves, most_freed_by_number, most_freed_by_volume
+from berth_descheduler.planner.solver.cost_bound import CostBound, bound_by_costs
 from berth_descheduler.planner.solver.model import PackingModel, build_packing_model
+from berth_descheduler.planner.solver.room_bound import RoomBound, bound_room
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room
 from planner_settings import args_of

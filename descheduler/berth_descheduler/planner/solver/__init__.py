@@ -4,8 +4,6 @@ It is pure and needs numpy.
 """
 
 from berth_descheduler.planner.solver.bounds import (
-    RoomBound,
-    bound_room,
     least_cost,
     most_freed_by_number,
     most_freed_by_volume,
@@ -13,14 +11,7 @@ from berth_descheduler.planner.solver.bounds import (
     most_worth,
     worth_by_volume,
 )
-from berth_descheduler.planner.solver.draining import (
-    MOST_ROUNDS,
-    Candidates,
-    Draining,
-    DrainLimits,
-    DrainSearch,
-    without_undrainable_nodes,
-)
+from berth_descheduler.planner.solver.draining import MOST_ROUNDS, Candidates, Draining, DrainLimits, DrainSearch
 from berth_descheduler.planner.solver.exact import (
     ExactDraining,
     ExactRoom,
@@ -34,10 +25,12 @@ from berth_descheduler.planner.solver.filling import Filled, FillLimits
 from berth_descheduler.planner.solver.full_nodes import pack_fully
 from berth_descheduler.planner.solver.growing import DependentPods
 from berth_descheduler.planner.solver.model import Ints, PackingModel, build_packing_model
+from berth_descheduler.planner.solver.room_bound import RoomBound, bound_room
 from berth_descheduler.planner.solver.room_improving import RoomGoal, improve_room
 from berth_descheduler.planner.solver.room_search import RoomSearch, Want
 from berth_descheduler.planner.solver.sequencing import Transition, apply_transition
 from berth_descheduler.planner.solver.spreads import KindSpread, read_spreads
+from berth_descheduler.planner.solver.stuck_nodes import without_undrainable_nodes
 
 __all__ = [
     "MOST_ROUNDS",
