@@ -13,9 +13,11 @@ from typing import Any, Final, cast
 import msgspec
 import pytest
 import requests
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from berth_descheduler.api.capacity_history import CapacityHistory
+from berth_descheduler.api.openapi import describe
 from berth_descheduler.api.server import RestServer
 from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
 from berth_kube.client import KubeClient
@@ -178,6 +180,22 @@ _BRISK_ASYNCIO = ModuleType("asyncio")
 vars(_BRISK_ASYNCIO).update(vars(asyncio), sleep=_sleep_briefly)
 
 
+_NOWHERE: Final = {"type": "http", "method": "GET", "path": "", "root_path": ""}
+_DESCRIPTION: Final[dict[str, Any]] = {}
+
+
+def describe_once(app: FastAPI) -> dict[str, Any]:
+    """Describe the first application only: all have the same paths, and to describe them takes most of a start.
+
+    To describe an application builds its paths, which would have to wait for the first request otherwise.
+    """
+    for route in app.routes:
+        route.matches(dict(_NOWHERE))
+    if not _DESCRIPTION:
+        _DESCRIPTION.update(describe(app))
+    return _DESCRIPTION
+
+
 @contextmanager
 def serving(
     cluster: ReviewingCluster,
@@ -186,14 +204,13 @@ def serving(
     history: CapacityHistory | None = None,
 ) -> Iterator[str]:
     """Yield the address of a running interface, whose server looks more often than each 0.1 s whether it has to end."""
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        RestServer(
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("berth_descheduler.api.app.describe", describe_once)
+        with RestServer(
             cast("KubeClient", cluster), settings or quick(), registry or CollectorRegistry(), history=history
-        ) as server,
-    ):
-        patch.setattr("uvicorn.server.asyncio", _BRISK_ASYNCIO)
-        yield server.url
+        ) as server:
+            patch.setattr("uvicorn.server.asyncio", _BRISK_ASYNCIO)
+            yield server.url
 
 
 def connected(url: str, *, source: str = "127.0.0.1") -> socket.socket:
