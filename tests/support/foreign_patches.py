@@ -479,7 +479,10 @@ def senders() -> Iterator[str]:
         root = Path(cast("str", package.__file__)).parent
         for path in sorted(root.rglob("*.py")):
             module = ".".join((package.__name__, *path.relative_to(root).with_suffix("").parts))
-            for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = path.read_text(encoding="utf-8")
+            if not any(name in text for name in (*_OF_NODES, *_PATCHES)):
+                continue  # to parse all takes seconds
+            for function in ast.walk(ast.parse(text)):
                 if isinstance(function, ast.FunctionDef) and any(map(_sends, ast.walk(function))):
                     yield f"{module}.{function.name}"
 
