@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build the site from the pages of the folders; a dead link fails.
 
-Needs mkdocs-material, which the extra berth[test] brings along.
+Needs mkdocs-material, which the extra berth[dev] brings along.
 """
 
 import argparse
