@@ -56,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("berth", settings.get_profile("search"), derandomize=True)
     settings.load_profile("berth")
+    if config.getoption("--hypothesis-profile", None) != "search":
+        quick_collection.leave_constants_out()
     keep_quiet()
     config.pluginmanager.register(shares_of_workers)
     config.pluginmanager.register(quick_collection)

@@ -1,4 +1,4 @@
-"""Tests are collected without the garbage collector, and each file is compiled by one worker."""
+"""Tests are collected without the garbage collector and without parsing, and each file is compiled by one worker."""
 
 import fcntl
 import gc
@@ -6,9 +6,19 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from berth_service.quick_imports import quick_imports
 from cluster_fixtures import is_worker
+
+
+def leave_constants_out() -> None:
+    """Have Hypothesis draw no constants from the modules that happen to be loaded.
+
+    To find them it parses all of Berth in each worker, three seconds of a processor each, and what a property is tried
+    on would depend on the tests before it.
+    """
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.hookimpl(wrapper=True)
