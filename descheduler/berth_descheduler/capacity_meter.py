@@ -13,6 +13,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.metrics import CapacityMetrics
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner import CapacityReport, CapacityShape, report_capacity
+from berth_service.memory import release_memory
 
 _LOG = structlog.get_logger(__name__)
 
@@ -75,4 +76,5 @@ class CapacityMeter:
                 self.measure()
             except BerthError as error:
                 _LOG.warning(telemetry.CAPACITY_UNKNOWN, **{telemetry.KEY_ERROR: str(error)})
+            release_memory()  # it has read all pods
             self._stop.wait(self._settings.every_seconds)

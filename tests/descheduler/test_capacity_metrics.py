@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from berth_core.errors import InputError
 from berth_core.migration_plans import MoveMethod, MoveReason, MoveState, MoveStatus, PlanPhase
+from berth_core.quantities import parse_quantity
 from berth_core.snapshot import Snapshot
 from berth_descheduler.capacity_meter import CapacityMeter, CapacitySettings
 from berth_descheduler.metrics import (
@@ -106,6 +107,15 @@ def test_the_meter_measures_at_once_and_reads_five_lists() -> None:
         eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=60)
 
     assert lists(cluster) == ["nodes", "pods", "reservations", "volcanoqueues", "queues"]
+
+
+def test_the_meter_gives_back_the_memory_of_what_it_has_read() -> None:
+    cluster, registry = fragmented_cluster(), CollectorRegistry()
+    settings = CapacitySettings(every_seconds=3600.0)
+
+    with CapacityMeter(Picture(cluster, "berth-system"), FakeClock(), CapacityMetrics(registry), settings):  # type: ignore[arg-type]
+        eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=60)
+        eventually("it is forgotten", lambda: parse_quantity.cache_info().currsize == 0, seconds=60)
 
 
 def test_the_meter_hands_over_what_it_measured() -> None:
