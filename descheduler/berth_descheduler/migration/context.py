@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from berth_core import Clock
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_descheduler.migration.replacement_trial.trial import ReplacementTrial
-from berth_descheduler.migration.validation.plan_review import Reviewer
+from berth_descheduler.migration.validation.plan_review import PlanValidator
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.outcome import Phase
@@ -38,7 +38,7 @@ class PlanContext:
     """When it is lost, another process may continue the plan: do nothing more."""
 
     operator: OperatorLiveness
-    reviewer: Reviewer
+    reviewer: PlanValidator
     """Validates the plan on the cluster as it is, before each wave."""
 
     pre_eviction_check: PreEvictionCheck

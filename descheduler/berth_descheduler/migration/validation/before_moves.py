@@ -12,7 +12,7 @@ import structlog
 from berth_core import Clock, MoveReason, PlannedMove, RetryableError
 from berth_descheduler import telemetry
 from berth_descheduler.migration.validation.pending_pods import pods_waiting_message
-from berth_descheduler.migration.validation.plan_review import Review, Reviewer
+from berth_descheduler.migration.validation.plan_review import PlanValidator, Review
 from berth_descheduler.migration.validation.revalidation import Invalid
 
 _LOG = structlog.get_logger(__name__)
@@ -37,7 +37,7 @@ class ValidationResult:
 class WaveValidator:
     """Validates the moves of a plan before it begins, and lets it wait for pending pods."""
 
-    reviewer: Reviewer
+    reviewer: PlanValidator
     clock: Clock
     pending_wait_seconds: float
     """How long to wait for pending pods."""
@@ -91,7 +91,7 @@ class Looks:
 
 
 def look(
-    reviewer: Reviewer,
+    reviewer: PlanValidator,
     ahead: Mapping[int, PlannedMove],
     next_moves: Collection[int],
     *,

@@ -7,7 +7,6 @@ are still ahead.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
-from typing import Protocol
 
 import msgspec
 
@@ -43,32 +42,6 @@ class Review:
 
     waiting: tuple[str, ...] = ()
     """Pending pods (`namespace/name`) that would lose their room to the moves."""
-
-
-class Reviewer(Protocol):
-    """Validates a plan before moves begin."""
-
-    @property
-    def most_at_once(self) -> int:
-        """Return how many moves the policy allows in a wave."""
-        ...
-
-    def review(
-        self,
-        ahead: Mapping[int, PlannedMove],
-        next_moves: Collection[int],
-        *,
-        budgets: bool = False,
-        under_way: Mapping[int, PlannedMove] | None = None,
-        waiting: Collection[int] = (),
-    ) -> Review:
-        """Return what speaks against the next of the remaining moves; raises `BerthError`.
-
-        Without `budgets`, these and pods that their controllers lack are left to the eviction, which tries again until
-        its deadline. Moves that are under way are ahead as well until their pods leave; others are `waiting` for some
-        of them.
-        """
-        ...
 
 
 class PlanValidator:
@@ -108,7 +81,12 @@ class PlanValidator:
         under_way: Mapping[int, PlannedMove] | None = None,
         waiting: Collection[int] = (),
     ) -> Review:
-        """Return what speaks against the next of the remaining moves."""
+        """Return what speaks against the next of the remaining moves; raises `BerthError`.
+
+        Without `budgets`, these and pods that their controllers lack are left to the eviction, which tries again until
+        its deadline. Moves that are under way are ahead as well until their pods leave; others are `waiting` for some
+        of them.
+        """
         if self._blocked_reason:
             return Review(dict.fromkeys(ahead, Invalid(MoveReason.POLICY_MISSING, self._blocked_reason)))
         whole_snapshot = self._read_snapshot()

@@ -50,7 +50,7 @@ from berth_operator.capabilities.queues.slot_reservations import (
     takes_slot,
 )
 from berth_operator.capabilities.queues.store import QueueStore, read_queue_pod
-from berth_operator.capabilities.queues.watches import QueueWatches, Watches
+from berth_operator.capabilities.queues.watches import QueueWatches
 from berth_operator.reservation.act.context import (
     WITHOUT_NODE,
     create_reservation,
@@ -128,7 +128,7 @@ class Queues(Capability):
         self._enqueue = enqueue
         self._listing = kernel.listing(QUEUES, self._list)
         self.store = QueueStore(self._own_namespace)
-        self.watches: Watches = QueueWatches(self._client, self.store, lambda: enqueue(QUEUES_KEY, 0.0))
+        self.watches = QueueWatches(self._client, self.store, lambda: enqueue(QUEUES_KEY, 0.0))
         self._term = 0
         """Number of the term for which this replica leads; what was decided in an earlier one is not carried out."""
         self._is_watching = self._is_clear = False

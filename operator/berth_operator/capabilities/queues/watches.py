@@ -1,7 +1,7 @@
 """The watches that keep a `QueueStore` up to date while there are queues."""
 
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -16,14 +16,6 @@ _WATCH_AGAIN_SECONDS: Final = 5.0
 Item = TypeVar("Item")
 
 _LOG = structlog.get_logger(__name__)
-
-
-class Watches(Protocol):
-    """Keeps a `QueueStore` up to date."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 class QueueWatches:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from berth_core import (
     FENCE_LABEL,
@@ -16,7 +16,6 @@ from berth_core import (
     TASK_ANNOTATION,
     BerthError,
     Fence,
-    ObjectMeta,
     Pod,
     PodSpec,
     Reservation,
@@ -27,7 +26,7 @@ from berth_core import (
     volcano_group_of,
 )
 from berth_core.workloads import JOB_KIND
-from berth_kube import JOBS, PODS, KubeClient, Resource
+from berth_kube import JOBS, PODS, HasMetadata, KubeClient, Resource
 from berth_operator.reservation.act.context import NOT_ENDED, Annotated, Context
 from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
 from berth_operator.reservation.manifests import FenceKind
@@ -218,12 +217,7 @@ def _is_part_of_a_gang(reservation: Reservation, slots: Sequence[SlotId], choice
 _NamespacedName = tuple[str, str]
 
 
-class _HasMetadata(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-
-T = TypeVar("T", bound=_HasMetadata)
+T = TypeVar("T", bound=HasMetadata)
 
 
 def _job_of(pod: Pod) -> _NamespacedName | None:

@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from berth_core import InputError, ObjectMeta, PriorityClass, Quantities, ResourceAmounts
-from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_kube import Bookmark, Changed, HasMetadata, Listed, Removed, WatchItem
 from berth_operator.quota.limit_range import LimitRange
 from berth_operator.quota.resource_quota import ResourceQuota
 from berth_operator.reservation.node_access import ConditionStatus
@@ -30,12 +30,7 @@ class CapacityNode(Protocol):
     def status(self) -> NodeCapacity: ...
 
 
-class _HasIdentity(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-
-N = TypeVar("N", bound=_HasIdentity)
+N = TypeVar("N", bound=HasMetadata)
 
 
 class RuleStore(Generic[N]):

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from berth_core import Pod
-from berth_kube import Listed, version_number
+from berth_kube import HasMetadata, Listed, version_number
 from berth_operator.reservation.store.pods import PodIndex
-from berth_operator.reservation.store.versions import Tombstones, Versioned, put_all, version_of
+from berth_operator.reservation.store.versions import Tombstones, put_all, version_of
 from berth_operator.runtime.workqueue import Key, KeyKind
 
-T = TypeVar("T", bound=Versioned)
+T = TypeVar("T", bound=HasMetadata)
 
 
 class ListedObjects(Generic[T]):

@@ -3,20 +3,12 @@
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from berth_core import ObjectMeta
-from berth_kube import Listed, version_number
+from berth_kube import HasMetadata, Listed, version_number
 
-
-class Versioned(Protocol):
-    """An object of the API server."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-
-T = TypeVar("T", bound=Versioned)
+T = TypeVar("T", bound=HasMetadata)
 
 _TOMBSTONE_SECONDS: Final = 120.0
 """How late an answer about a deleted object may arrive."""
@@ -96,7 +88,7 @@ class Tombstones:
         removed_at, _ = self._removed.get(metadata.uid, (math.inf, 0.0))
         return removed_at < listed.began and not metadata.deletion_timestamp
 
-    def takes(self, candidate: ObjectMeta, known: Versioned | None, listed: Listed[Any] | None = None) -> bool:
+    def takes(self, candidate: ObjectMeta, known: HasMetadata | None, listed: Listed[Any] | None = None) -> bool:
         """Return whether a version counts: the object is not gone, and it takes the place of the known one, if any."""
         known_metadata = None if known is None else known.metadata
         return not self.covers(candidate) and supersedes(candidate, known_metadata, listed)
