@@ -17,7 +17,8 @@ from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State
 from builders import bare_pod, node, owner, pod
-from planner.clusters import HOSTNAME, ZONE, apart, company, making_room, selector, spread, term
+from planner.clusters import HOSTNAME, ZONE, apart, api_items, company, making_room, moves_of, selector, spread, term
+from planner.replay import replay_steps
 from properties import holds_for
 
 WEB = {"app": "web"}
@@ -195,6 +196,45 @@ def test_where_a_term_forbids_the_move_the_refusal_names_it() -> None:
         "2 x a pod there has an anti-affinity against the pod, such as default/fence-b"
     )
     assert of_a.blocking_pod == "default/m"
+
+
+ALONE = apart(term(HOSTNAME, select=selector(app="a")))
+COMPANY = company(term(ZONE, select=selector(app="a")))
+
+
+def of_app(name: str, node_name: str, app: str = "a", affinity: Affinity | None = None) -> Pod:
+    return pod(
+        name, node=node_name, cpu="1", memory=None, labels={"app": app}, affinity=affinity, controller=owner(name=name)
+    )
+
+
+BLOCKED: dict[str, tuple[str, tuple[Pod, ...], Affinity, int | None]] = {
+    "one pod that it shuns on each node": ("xxx", (of_app("p0", "a"), of_app("p1", "b"), of_app("p2", "c")), ALONE, 1),
+    "two on each": ("xxx", tuple(of_app(f"p{index}", "aabbcc"[index]) for index in range(6)), ALONE, 2),
+    "one of three on each": (
+        "xxx",
+        tuple(of_app(f"p{index}", "aabbcc"[index], "ab"[index % 2]) for index in range(6)),
+        ALONE,
+        1,
+    ),
+    "company that lets nobody near": ("xyx", (of_app("p0", "b", affinity=ALONE), of_app("p1", "a", "b")), COMPANY, 1),
+}
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(("zones", "pods", "affinity", "want"), BLOCKED.values(), ids=BLOCKED)
+def test_pods_leave_that_keep_a_pod_off_by_a_term_alone(
+    *, zones: str, pods: tuple[Pod, ...], affinity: Affinity, want: int, exact: bool
+) -> None:
+    nodes = tuple(node(name, cpu="4", labels={ZONE: zone}) for name, zone in zip("abc", zones, strict=True))
+    waits = waiting(cpu="1" if len(pods) > 3 else "3", labels={"app": "a"}, affinity=affinity)
+    snapshot = Snapshot(nodes=nodes, pods=(*pods, waits))
+
+    made = plan(snapshot, making_room(pods=[ORDINARY], exact=exact))
+
+    assert made.quality is not None
+    assert (made.quality.reached, len(made.moves)) == (1, want)
+    assert replay_steps(api_items(snapshot), moves_of(made)) == []
 
 
 # --- against all that there is ----------------------------------------------------------------------------------------

@@ -360,7 +360,7 @@ class _MakeRoomRun:
             self._budget,
             self._deadline,
         )
-        if not tied.may_help:
+        if not tied.may_help and not any(self._packing.dependent[want.kind] for want in self._wants):
             return room
         steps_before = self._state.steps
         places = [list(want_places) for want_places in room.places]

@@ -23,6 +23,9 @@ _MAX_NODES: Final = 64
 _MAX_TARGETS: Final = 64
 """How many nodes with room are tried for a pod that is moved aside."""
 
+_MAX_TRIED: Final = 20_000
+"""How many moves of one pod are tried, with each node for the one to come, where nothing else helps."""
+
 
 @dataclass(slots=True)
 class _Trial:
@@ -122,21 +125,85 @@ class TiedPods:
             trial = self._try(want.pods[0], node)
             if trial is not None and (best is None or len(trial.steps) < len(best.steps)):
                 best = trial
-        return best
+        return best or self._find_one_move(want)
+
+    def _find_one_move(self, want: Want) -> _Trial | None:
+        """Return one move, of any pod, by which a tied pod can come: it may need company more than room."""
+        arriving = want.pods[0]
+        nodes = np.flatnonzero(self.packing.allowed(want.kind) & self.packing.takes)
+        pods = self.disruption.cheapest_first([pod for node in self.sources for pod in self._movable_on(node)])
+        is_small = len(pods) * self.packing.nodes * len(nodes) <= _MAX_TRIED
+        if not self.packing.dependent[want.kind] or not is_small or self._is_beyond_budget():
+            return None
+        need, mark = self._need(arriving), self.state.mark()
+        for pod in pods:
+            if is_over(self.deadline):
+                return None
+            for target in self._nodes_with_room(pod):
+                if self.state.refusal(pod, target) is not None:
+                    continue
+                self.state.move(pod, target)
+                steps = self.state.steps[mark:]
+                roomy = nodes[(self._room()[:, nodes] >= need[:, None]).all(axis=0)]
+                fitting = (node for node in roomy.tolist() if self.state.refusal_by_others(arriving, node) is None)
+                node = next(map(NodeIndex, fitting), None)
+                self.state.undo_to(mark)
+                if node is not None:
+                    return _Trial(node, steps)
+        return None
 
     def _try(self, arriving: PodIndex, node: NodeIndex) -> _Trial | None:
         mark = self.state.mark()
         leaving = self._leaving(arriving, node)
-        for pod in leaving or ():
-            target = self._target(pod, node)
-            if target is None or self._is_beyond_budget():
-                leaving = None
-                break
-            self.state.move(pod, target)
-        fits = leaving is not None and self.state.refusal_by_others(arriving, node) is None
+        fits = leaving is not None and self._move_aside(leaving)
+        if fits and self.state.refusal_by_others(arriving, node) is not None:
+            fits = (
+                self._move_aside(self._blocking(arriving, node))
+                and self.state.refusal_by_others(arriving, node) is None
+            )
         steps = self.state.steps[mark:]
         self.state.undo_to(mark)
         return _Trial(node, steps) if fits else None
+
+    def _move_aside(self, leaving: Sequence[PodIndex]) -> bool:
+        """Move pods elsewhere; return whether each has a place, within the limit."""
+        for pod in leaving:
+            target = self._target(pod)
+            if target is None or self._is_beyond_budget():
+                return False
+            self.state.move(pod, target)
+        return True
+
+    def _blocking(self, arriving: PodIndex, node: NodeIndex) -> list[PodIndex]:
+        """Return pods by whose leaving no other pod of a node forbids one to come, empty where that is impossible."""
+        mark = self.state.mark()
+        nowhere = self.problem.cluster.waiting_node
+        if node not in self.sources or nowhere is None:
+            return []
+        pods = self._movable_on(node)
+        for pod in pods:
+            self.state.move(pod, nowhere)
+        blocking = []
+        if self.state.refusal_by_others(arriving, node) is None:
+            # All who do not forbid it come back, those that are dear to move first.
+            for pod in reversed(pods):
+                self.state.move(pod, node)
+                if self.state.refusal_by_others(arriving, node) is not None:
+                    self.state.move(pod, nowhere)
+                    blocking.append(pod)
+        self.state.undo_to(mark)
+        return blocking
+
+    def _movable_on(self, node: NodeIndex) -> Sequence[PodIndex]:
+        """Return the pods of a node that may still leave it, in the order of what their move disrupts."""
+        moved = {step.pod for step in self.state.steps}
+        return self.disruption.cheapest_first(
+            [
+                pod
+                for pod in self.problem.cluster.pods_on[node]
+                if self.packing.pod_kind[pod] >= 0 and pod not in moved and self.state.node_of[pod] == node
+            ]
+        )
 
     def _leaving(self, arriving: PodIndex, node: NodeIndex) -> list[PodIndex] | None:
         """Return a few pods whose leaving makes room on a node, None where that is impossible."""
@@ -146,13 +213,7 @@ class TiedPods:
             return []
         if node not in self.sources:
             return None
-        moved = {step.pod for step in self.state.steps}
-        pods = [
-            pod
-            for pod in self.problem.cluster.pods_on[node]
-            if self.packing.pod_kind[pod] >= 0 and pod not in moved and self.state.node_of[pod] == node
-        ]
-        cheapest = self.disruption.cheapest_first(pods)
+        cheapest = self._movable_on(node)
         alone = [pod for pod in cheapest if (self._need(pod) >= lacking).all()]
         if alone:
             return [min(alone, key=lambda pod: (int(self.packing.size[self.packing.pod_kind[pod]]), pod))]
@@ -165,17 +226,21 @@ class TiedPods:
                 return leaving
         return None
 
-    def _target(self, pod: PodIndex, source: NodeIndex) -> NodeIndex | None:
+    def _target(self, pod: PodIndex) -> NodeIndex | None:
         """Return the fullest node that takes a pod."""
+        return next((node for node in self._nodes_with_room(pod) if self.state.refusal(pod, node) is None), None)
+
+    def _nodes_with_room(self, pod: PodIndex) -> list[NodeIndex]:
+        """Return the nodes that have room for a pod elsewhere, the fullest first, at most `_MAX_TARGETS`."""
         kind = int(self.packing.pod_kind[pod])
         room, need = self._room(), self._need(pod)
         fits = self.packing.allowed(kind) & self.packing.takes & (room >= need[:, None])[need > 0].all(axis=0)
-        fits[source] = False
+        fits[self.state.node_of[pod]] = False
         nodes = np.flatnonzero(fits)
         # Best fit, which leaves large holes whole (Johnson, Demers, Ullman, Garey and Graham, 1974).
         total_room = room[:, nodes].sum(axis=0)
         order = nodes[np.lexsort((total_room, self.packing.rank[nodes]))][:_MAX_TARGETS]
-        return next((node for node in map(NodeIndex, order.tolist()) if self.state.refusal(pod, node) is None), None)
+        return [*map(NodeIndex, order.tolist())]
 
     def _is_tied(self, pod: PodIndex) -> bool:
         kind = int(self.packing.pod_kind[pod])
