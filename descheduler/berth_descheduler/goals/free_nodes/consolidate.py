@@ -190,9 +190,10 @@ class _ConsolidateRun:
         """Return a draining that leaves its targets nearly full where that frees more, else the one given."""
         most = self._most if exact is None else min(self._most, exact.most)
         reached = draining.worth if draining else 0
-        if not self._problem.settings.search.exact or self._budget is not None or self._min_savings:
+        if self._budget is not None or self._min_savings:
             return draining
-        for packed in pack_fully(self._packing, self._candidates, range(most, reached, -1), self._deadline):
+        freed_counts, is_exact = range(most, reached, -1), self._problem.settings.search.exact
+        for packed in pack_fully(self._packing, self._candidates, freed_counts, self._deadline, exact=is_exact):
             draining = self._improve(draining, [packed])
             if draining is not None and draining.worth >= packed.worth:
                 break

@@ -3,7 +3,9 @@
 Where pods are large beside their nodes and hardly anything may be left free, a search that places one pod after the
 other ends a node short, and the program over counts learns nothing from its relaxation. But so few fillings are nearly
 full that all of them can be listed, and the program with one column for each is solved in seconds (Gilmore and Gomory,
-"A Linear Programming Approach to the Cutting-Stock Problem", 1961).
+"A Linear Programming Approach to the Cutting-Stock Problem", 1961). Without the solver, or where it finds nothing, they
+are tried one after the other as an exact cover: next comes the kind with the fewest fillings left (Knuth, "Dancing
+Links", 2000).
 """
 
 from bisect import bisect_left
@@ -26,20 +28,34 @@ _MOST_STEPS: Final = 1_000_000
 _MOST_PODS: Final = 5
 """Where more pods fill a node, there are too many fillings, and the search has no trouble."""
 
+_COVERED_FIRST: Final = 4
+"""Fillings of so few pods are tried first as a cover: they are right most often."""
+
+_MOST_COVERED: Final = 200
+"""The most nodes that are covered one by one."""
+
+_MOST_LOOKED_AT: Final = 50_000_000
+"""Fillings times kinds that are looked at for a cover."""
+
 Filling = tuple[int, ...]
 """The kinds of the pods on a node, with repetitions."""
 
 
 def pack_fully(
-    packing: PackingModel, candidates: Candidates, freed_counts: Iterable[int], deadline: Deadline
+    packing: PackingModel,
+    candidates: Candidates,
+    freed_counts: Iterable[int],
+    deadline: Deadline,
+    *,
+    exact: bool = True,
 ) -> Iterator[Draining]:
     """Yield drainings that free so many candidates and put all their pods on the others.
 
-    The counts descend; one that no packing is found for is passed over. Yields nothing if the solver is not installed,
-    nodes or their worth differ, or a pod depends on others, and no more once there are too many fillings.
+    The counts descend; one that no packing is found for is passed over. Yields nothing if nodes or their worth differ,
+    or a pod depends on others, and no more once there are too many fillings. Without `exact` no solver is asked.
     """
     nodes = candidates.nodes
-    if candidates.differ or not is_installed():
+    if candidates.differ:
         return
     pods = np.flatnonzero((packing.pod_kind >= 0) & np.isin(packing.pod_node, nodes))
     kinds = np.unique(packing.pod_kind[pods])
@@ -52,15 +68,19 @@ def pack_fully(
     limit, column = limits[:, 0], packing.binding
     counts = Counter(packing.pod_kind[pods].tolist())
     demand = sum(int(packing.need[kind, column]) * count for kind, count in counts.items())
+    is_solved = exact and is_installed()
     for freed in freed_counts:
         kept = len(nodes) - freed
         slack = kept * int(limit[column]) - demand
-        if kept < 1 or slack < 0:
+        if kept < 1 or slack < 0 or (kept > _MOST_COVERED and not is_solved):
             continue
         fillings = None if is_over(deadline) else _list_fillings(packing, counts, limit, slack)
         if fillings is None:
             return  # the fewer are freed, the more fillings there are
-        chosen = _choose(fillings, counts, kept, deadline)
+        chosen = _choose(fillings, counts, kept, deadline) if is_solved else None
+        if chosen is None:
+            few_pods = [filling for filling in fillings if len(filling) <= _COVERED_FIRST]
+            chosen = _cover(few_pods, counts, kept, deadline) or _cover(fillings, counts, kept, deadline)
         if chosen is not None:
             yield _draining(packing, candidates, chosen)
 
@@ -119,6 +139,40 @@ def _choose(fillings: Sequence[Filling], counts: Counter[int], kept: int, deadli
     chosen = [filling for filling, number in zip(fillings, times, strict=True) for _ in range(number)]
     has_all = len(chosen) == kept and Counter(kind for filling in chosen for kind in filling) == counts
     return chosen if has_all else None  # the solver takes values within its tolerance for whole
+
+
+def _cover(fillings: Sequence[Filling], counts: Counter[int], kept: int, deadline: Deadline) -> list[Filling] | None:
+    """Return fillings of at most so many nodes that have every pod once; None if none are found."""
+    if kept > _MOST_COVERED or not fillings:
+        return None
+    kinds = sorted(counts)
+    position = {kind: number for number, kind in enumerate(kinds)}
+    fewest_pods_first = sorted(fillings, key=len)
+    amounts = np.zeros((len(fillings), len(kinds)), dtype=np.int64)
+    for number, filling in enumerate(fewest_pods_first):
+        for kind in filling:
+            amounts[number, position[kind]] += 1
+    looks_left = _MOST_LOOKED_AT
+
+    def cover(rows: Ints, left: Ints, nodes: int) -> list[int] | None:
+        nonlocal looks_left
+        if not left.any():
+            return []
+        looks_left -= len(rows) * len(kinds)
+        if not nodes or looks_left < 0 or is_over(deadline):
+            return None
+        has_kind = amounts[rows] > 0
+        choices = np.where(left > 0, has_kind.sum(axis=0), len(fillings) + 1)
+        for row in rows[has_kind[:, int(choices.argmin())]].tolist():
+            left_then = left - amounts[row]
+            further = cover(rows[(amounts[rows] <= left_then).all(axis=1)], left_then, nodes - 1)
+            if further is not None:
+                return [row, *further]
+        return None
+
+    left = np.array([counts[kind] for kind in kinds], dtype=np.int64)
+    rows = cover(np.flatnonzero((amounts <= left).all(axis=1)), left, kept)
+    return None if rows is None else [fewest_pods_first[row] for row in rows]
 
 
 def _draining(packing: PackingModel, candidates: Candidates, chosen: Sequence[Filling]) -> Draining:
