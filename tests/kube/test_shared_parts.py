@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core import Pod, shared_parts
+from berth_core import ObjectMeta, Pod, shared_parts
 from berth_core.shared_parts import forget_parts, share_parts
 from berth_kube.decoding import decode_item, decode_page
 from berth_kube.errors import Call
@@ -102,6 +102,13 @@ def test_no_more_parts_are_kept_than_pods_can_have_in_common(monkeypatch: pytest
     pods = listed(*(raw_pod(number, labels={"app": f"web-{number}"}) for number in range(9)))
     assert [pod.metadata.labels["app"] for pod in pods] == [f"web-{number}" for number in range(9)]
     assert len(shared_parts._parts["labels"]) <= 4
+
+
+def test_addresses_in_annotations_of_pods_that_are_gone_are_not_kept_by_the_ten_thousand() -> None:
+    """As Calico writes them: no two pods have the same."""
+    for number in range(10_000):
+        share_parts(Pod(metadata=ObjectMeta(annotations={"cni.projectcalico.org/podIP": f"10.0.0.{number}/32"})))
+    assert len(shared_parts._parts["annotations"]) < 5_000
 
 
 def test_parts_are_forgotten() -> None:
