@@ -1,4 +1,4 @@
-"""Control planes that tests share end when their last test is over, not with the run."""
+"""Control planes that tests share end when the last file that needs one is over, not with the run."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def sandbox():
     yield
     print("control plane ends")
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def operator(sandbox):
     print("operator starts")
     yield
@@ -37,28 +37,34 @@ def test_first(sandbox):
     print("first")
 """,
     "test_2.py": """
+def test_between():
+    print("between")
+""",
+    "test_3.py": """
 import pytest
 
 @pytest.mark.cluster
 def test_second(operator):
     print("second")
-""",
-    "test_3.py": """
-def test_without():
-    print("without")
-""",
-    "test_4.py": """
-import pytest
 
 @pytest.mark.cluster
 @pytest.mark.deep
 def test_deep(operator):
     print("deep")
 """,
+    "test_4.py": """
+def test_without():
+    print("without")
+""",
+    "test_5.py": """
+def test_that_asks_by_name(request):
+    request.getfixturevalue("operator")
+    print("by name")
+""",
 }
 
 
-def test_a_control_plane_ends_after_the_last_test_that_needs_it_and_one_that_asks_later_gets_another(
+def test_a_control_plane_ends_after_the_last_file_that_needs_it_and_a_test_that_asks_later_gets_another(
     tmp_path: Path,
 ) -> None:
     for name, text in FILES.items():
@@ -79,14 +85,16 @@ def test_a_control_plane_ends_after_the_last_test_that_needs_it_and_one_that_ask
     assert first == "control plane starts"
     assert said[1:-1] == [
         "first",
+        "between",
         "operator starts",
         "second",
+        "deep",
         "operator ends",
         "control plane ends",
         "without",
         "control plane starts",
         "operator starts",
-        "deep",
+        "by name",
         "operator ends",
         "control plane ends",
     ]

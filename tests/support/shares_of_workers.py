@@ -15,6 +15,9 @@ WORKERS: Final = {"sandbox": 2, "cluster": 1}
 To start one takes seconds of a processor.
 """
 
+_GROUPED_FILES: Final = pytest.StashKey[frozenset[str]]()
+"""The files with tests that are given to the workers that start a control plane."""
+
 
 class ByFileAndControlPlane(LoadGroupScheduling):
     """Gives a worker a file at a time: of the control plane that it has started, while there are any, then others."""
@@ -62,6 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _file(item) in kinds and not item.get_closest_marker("deep"):
             item.add_marker(pytest.mark.xdist_group(kinds[_file(item)]))
+    config.stash[_GROUPED_FILES] = frozenset(_file(item) for item in items if _is_grouped(item))
     yield
     if is_worker(config):
         grouped = (item.nodeid for item in items if _is_grouped(item))
@@ -72,14 +76,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End the shared control planes after the last test that needs one: an idle one takes seconds of each minute.
+    """End the shared control planes after the last file that needs one: an idle one takes seconds of each minute.
 
-    Those tests come first, and a worker that takes others gets no more of them. A test that asks later starts one.
+    Never within a file, whose own fixtures may look at the control plane at their end.
     """
-    if nextitem is not None and _is_grouped(item) and not _is_grouped(nextitem):
-        for name in WORKERS:
-            for fixture in item.session._fixturemanager.getfixturedefs(name, item) or ():
-                fixture.finish(item._request)  # type: ignore[attr-defined]
+    if (
+        nextitem is None
+        or _file(nextitem) == _file(item)
+        or _file(item) not in item.config.stash[_GROUPED_FILES]
+        or _is_needed_later(nextitem)
+    ):
+        return
+    for name in WORKERS:
+        for fixture in item.session._fixturemanager.getfixturedefs(name, item) or ():
+            fixture.finish(item._request)  # type: ignore[attr-defined]
+
+
+def _is_needed_later(nextitem: pytest.Item) -> bool:
+    """Return whether a test from the next one on needs a shared control plane, as far as this process knows.
+
+    A worker that takes a file without one gets no more with one; a test that asks all the same starts another.
+    """
+    if is_worker(nextitem.config):
+        return _is_grouped(nextitem)
+    items = nextitem.session.items
+    return any(map(_needs_control_plane, items[items.index(nextitem) :]))
+
+
+def _needs_control_plane(item: pytest.Item) -> bool:
+    return item.get_closest_marker("cluster") is not None and not WORKERS.keys().isdisjoint(_fixtures(item))
 
 
 def _is_grouped(item: pytest.Item) -> bool:
