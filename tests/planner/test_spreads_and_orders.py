@@ -60,6 +60,20 @@ def test_no_more_nodes_are_promised_than_a_spread_lets_be_empty() -> None:
     assert (made.quality.reached, made.quality.upper_bound) == (1, 1)
 
 
+def test_pods_on_a_node_without_a_zone_may_all_come_to_the_zones() -> None:
+    """None of them counts before it has come."""
+    pods = [other_pod("a", node="a", cpu=8), other_pod("b", node="b", cpu=8)]
+    pods += [spread_pod(f"outside-{number}", node="outside", cpu=1) for number in range(4)]
+    zones = zoned({"a": "east", "b": "west"}, *pods)
+    snapshot = Snapshot(nodes=(node("outside", cpu="10"), *zones.nodes), pods=zones.pods)
+
+    made = plan(snapshot, consolidating(exact=True))
+
+    assert made.quality is not None
+    assert (made.quality.reached, made.quality.upper_bound) == (1, 1)
+    assert replay_steps(api_items(snapshot), moves_of(made)) == []
+
+
 def uneven(seed: int) -> Snapshot:
     """Few pods in two or three zones, wherever they came to be."""
     chance = Random(f"uneven {seed}")  # noqa: S311 - an instance is no secret

@@ -325,7 +325,7 @@ class PlacementModel:
         for spread in self._spreads:
             position, domains = int(np.searchsorted(self._kinds, spread.kind)), spread.domain_of[self._places]
             lowest_before = int(spread.counts.min())
-            total = int(spread.counts.sum())
+            total = int(spread.counts.sum() + self._counts[domains < 0, position].sum())  # some may come from outside
             rise = program.add_columns(np.array([total]), whole=True)  # of the lowest count
             for domain, count_before in enumerate(spread.counts.tolist()):
                 places = np.flatnonzero(domains == domain).tolist()
