@@ -5,6 +5,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
+from cluster_fixtures import spend_memory
+
 SUPPORT: Final = Path(__file__).resolve().parents[1] / "support"
 CONFTEST: Final = """
 import pytest
@@ -98,3 +102,22 @@ def test_a_control_plane_ends_after_the_last_file_that_needs_it_and_a_test_that_
         "operator ends",
         "control plane ends",
     ]
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "environ", "want"),
+    [
+        (7, {}, {}),
+        (16, {}, {"GOGC": "400"}),
+        (16, {"GOGC": "50"}, {"GOGC": "50"}),
+    ],
+    ids=["a small machine", "a large machine", "a choice of the user"],
+)
+def test_control_planes_spend_memory_where_there_is_some(
+    gigabytes: int, environ: dict[str, str], want: dict[str, str]
+) -> None:
+    chosen = dict(environ)
+
+    spend_memory(chosen, gigabytes << 30)
+
+    assert chosen == want
