@@ -16,7 +16,7 @@ To start one takes seconds of a processor.
 """
 
 _GROUPED_FILES: Final = pytest.StashKey[frozenset[str]]()
-"""The files with tests that are given to the workers that start a control plane."""
+"""The files with tests that are given to the workers that start a control plane; none in a run of deep tests alone."""
 
 
 class ByFileAndControlPlane(LoadGroupScheduling):
@@ -65,8 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _file(item) in kinds and not item.get_closest_marker("deep"):
             item.add_marker(pytest.mark.xdist_group(kinds[_file(item)]))
-    config.stash[_GROUPED_FILES] = frozenset(_file(item) for item in items if _is_grouped(item))
     yield
+    config.stash[_GROUPED_FILES] = frozenset(_file(item) for item in items if _is_grouped(item))  # of those chosen
     if is_worker(config):
         grouped = (item.nodeid for item in items if _is_grouped(item))
         if config.getoption("loadgroup") and not all("@" in nodeid for nodeid in grouped):
@@ -98,7 +98,7 @@ def _is_needed_later(nextitem: pytest.Item) -> bool:
     A worker that takes a file without one gets no more with one; a test that asks all the same starts another.
     """
     if is_worker(nextitem.config):
-        return _is_grouped(nextitem)
+        return _is_grouped(nextitem) or _needs_control_plane(nextitem)
     items = nextitem.session.items
     return any(map(_needs_control_plane, items[items.index(nextitem) :]))
 
