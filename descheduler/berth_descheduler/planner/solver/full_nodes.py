@@ -11,6 +11,7 @@ Links", 2000).
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -35,7 +36,11 @@ _MOST_COVERED: Final = 200
 """The most nodes that are covered one by one."""
 
 _MOST_LOOKED_AT: Final = 50_000_000
-"""Fillings times kinds that are looked at for a cover."""
+"""Fillings times kinds that are looked at for one cover, some 10 nanoseconds each."""
+
+_MOST_LOOKED_AT_IN_ALL: Final = 150_000_000
+_LOOKS_OF_A_STEP: Final = 5_000
+"""What one filling more in a cover takes besides, counted in looks."""
 
 Filling = tuple[int, ...]
 """The kinds of the pods on a node, with repetitions."""
@@ -69,6 +74,7 @@ def pack_fully(
     counts = Counter(packing.pod_kind[pods].tolist())
     demand = sum(int(packing.need[kind, column]) * count for kind, count in counts.items())
     is_solved = exact and is_installed()
+    cover = _Cover(deadline)
     for freed in freed_counts:
         kept = len(nodes) - freed
         slack = kept * int(limit[column]) - demand
@@ -80,7 +86,7 @@ def pack_fully(
         chosen = _choose(fillings, counts, kept, deadline) if is_solved else None
         if chosen is None:
             few_pods = [filling for filling in fillings if len(filling) <= _COVERED_FIRST]
-            chosen = _cover(few_pods, counts, kept, deadline) or _cover(fillings, counts, kept, deadline)
+            chosen = cover.find(few_pods, counts, kept) or cover.find(fillings, counts, kept)
         if chosen is not None:
             yield _draining(packing, candidates, chosen)
 
@@ -141,38 +147,49 @@ def _choose(fillings: Sequence[Filling], counts: Counter[int], kept: int, deadli
     return chosen if has_all else None  # the solver takes values within its tolerance for whole
 
 
-def _cover(fillings: Sequence[Filling], counts: Counter[int], kept: int, deadline: Deadline) -> list[Filling] | None:
-    """Return fillings of at most so many nodes that have every pod once; None if none are found."""
-    if kept > _MOST_COVERED or not fillings:
-        return None
-    kinds = sorted(counts)
-    position = {kind: number for number, kind in enumerate(kinds)}
-    fewest_pods_first = sorted(fillings, key=len)
-    amounts = np.zeros((len(fillings), len(kinds)), dtype=np.int64)
-    for number, filling in enumerate(fewest_pods_first):
-        for kind in filling:
-            amounts[number, position[kind]] += 1
-    looks_left = _MOST_LOOKED_AT
+@dataclass(slots=True)
+class _Cover:
+    """Looks for fillings that have every pod once, with a limit on each search and on all of them."""
 
-    def cover(rows: Ints, left: Ints, nodes: int) -> list[int] | None:
-        nonlocal looks_left
+    deadline: Deadline
+    looks_left: int = 0
+    looks_left_in_all: int = _MOST_LOOKED_AT_IN_ALL
+
+    def find(self, fillings: Sequence[Filling], counts: Counter[int], kept: int) -> list[Filling] | None:
+        """Return fillings of at most so many nodes; None if none are found."""
+        if kept > _MOST_COVERED or not fillings:
+            return None
+        kinds = sorted(counts)
+        position = {kind: number for number, kind in enumerate(kinds)}
+        fewest_pods_first = sorted(fillings, key=len)
+        amounts = np.zeros((len(fillings), len(kinds)), dtype=np.int64)
+        for number, filling in enumerate(fewest_pods_first):
+            for kind in filling:
+                amounts[number, position[kind]] += 1
+        left = np.array([counts[kind] for kind in kinds], dtype=np.int64)
+        looks = self.looks_left = min(_MOST_LOOKED_AT, self.looks_left_in_all)
+        rows = self._extend(amounts, np.flatnonzero((amounts <= left).all(axis=1)), left, kept)
+        self.looks_left_in_all -= looks - self.looks_left
+        return None if rows is None else [fewest_pods_first[row] for row in rows]
+
+    def _extend(self, amounts: Ints, rows: Ints, left: Ints, nodes: int) -> list[int] | None:
+        """Return those of some rows that have what is left of each kind."""
         if not left.any():
             return []
-        looks_left -= len(rows) * len(kinds)
-        if not nodes or looks_left < 0 or is_over(deadline):
+        self.looks_left -= len(rows) * amounts.shape[1] + _LOOKS_OF_A_STEP
+        if not nodes:
             return None
         has_kind = amounts[rows] > 0
-        choices = np.where(left > 0, has_kind.sum(axis=0), len(fillings) + 1)
+        choices = np.where(left > 0, has_kind.sum(axis=0), len(amounts) + 1)
         for row in rows[has_kind[:, int(choices.argmin())]].tolist():
+            if self.looks_left < 0 or is_over(self.deadline):
+                return None
             left_then = left - amounts[row]
-            further = cover(rows[(amounts[rows] <= left_then).all(axis=1)], left_then, nodes - 1)
+            fitting_rows = rows[(amounts[rows] <= left_then).all(axis=1)]
+            further = self._extend(amounts, fitting_rows, left_then, nodes - 1)
             if further is not None:
                 return [row, *further]
         return None
-
-    left = np.array([counts[kind] for kind in kinds], dtype=np.int64)
-    rows = cover(np.flatnonzero((amounts <= left).all(axis=1)), left, kept)
-    return None if rows is None else [fewest_pods_first[row] for row in rows]
 
 
 def _draining(packing: PackingModel, candidates: Candidates, chosen: Sequence[Filling]) -> Draining:
