@@ -146,7 +146,7 @@ class MoveOrder:
                 and group.waits_for <= known_moves
             ):
                 # Not the next smaller one instead: it might be one that waits for this, and a stream of small ones
-                # would starve it.
+                # would keep it waiting.
                 if len(group.left) > room:
                     return
                 room -= len(group.left)
