@@ -1,4 +1,7 @@
-"""A plain installation has all that people's commands need; what only an extra brings is asked for in a sentence."""
+"""A plain installation has all that people's commands need; what only an extra brings is asked for in a sentence.
+
+What is imported is looked at by the quick tests; deep tests install the wheel and run it.
+"""
 
 import ast
 import json
@@ -38,6 +41,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return install_wheel(folder / "environment", release.build_wheel(folder), PLAIN)
 
 
+@pytest.mark.deep
 def test_the_source_distribution_gives_the_same_wheel(tmp_path: Path) -> None:
     """What holds of the wheel then holds of an installation from source, which some distributors make."""
     hatch = [sys.executable, "-m", "hatchling", "build", "--directory", str(tmp_path), "--target"]
@@ -95,6 +99,7 @@ def call(installation: Installation, *commands: Sequence[str]) -> list[Call]:
     return [Call(*done) for done in json.loads(ended.stdout)]
 
 
+@pytest.mark.deep
 def test_a_plain_installation_has_no_package_of_an_extra(plain: Installation) -> None:
     """Otherwise the other tests would try nothing."""
     assert {
@@ -102,6 +107,7 @@ def test_a_plain_installation_has_no_package_of_an_extra(plain: Installation) ->
     } == set()
 
 
+@pytest.mark.deep
 def test_every_command_of_a_plain_installation_has_its_help(plain: Installation) -> None:
     walked = plain.run("python", "-c", f"{WALK}\nimport json; print(json.dumps(list(walk(berth))))")
     assert (walked.returncode, walked.stderr) == (0, "")
@@ -113,6 +119,7 @@ def test_every_command_of_a_plain_installation_has_its_help(plain: Installation)
     assert set(want) <= {" ".join(path) for path in paths}
 
 
+@pytest.mark.deep
 def test_the_programs_for_people_start(plain: Installation) -> None:
     for program, called in {"berth": "berth", "kubectl-berth": "kubectl berth"}.items():
         shown = plain.run(program, "--help")
@@ -132,6 +139,7 @@ def test_every_script_is_tried_here() -> None:
 STRATEGIES: Final = ("threshold", "consolidate", "make-room", "minimize-fragmentation")
 
 
+@pytest.mark.deep
 def test_a_plain_installation_plans_in_all_forms_and_writes_pages(plain: Installation, tmp_path: Path) -> None:
     page = tmp_path / "plan.html"
     plan = ("plan", f"--snapshot={SNAPSHOT}", "--snapshot-kinds=all", "--time-limit=20")
@@ -154,6 +162,7 @@ def test_a_plain_installation_plans_in_all_forms_and_writes_pages(plain: Install
     assert yaml.safe_load(described.out)["summary"]
 
 
+@pytest.mark.deep
 def test_a_plain_installation_measures_a_snapshot_and_checks_policies(plain: Installation) -> None:
     policies = str(ROOT / "descheduler" / "docs" / "starving-jobs.yaml")
     measured, linted, up, down = call(
@@ -195,6 +204,7 @@ class ForbiddingServer(ScriptedServer):
         return refusal(403, "Forbidden", f"{seen.path} is forbidden to all")
 
 
+@pytest.mark.deep
 def test_every_command_comes_as_far_as_its_cluster(plain: Installation, tmp_path: Path) -> None:
     commands = [command.split() for command in WITH_A_CLUSTER]
     with ForbiddingServer() as server:
@@ -229,6 +239,7 @@ def assert_asks_for(extra: str, error: str, program: str) -> None:
     assert re.fullmatch(rf"{program}: .* needs {which} not installed \(.+\): {command}\n", error)
 
 
+@pytest.mark.deep
 def test_a_command_asks_for_its_extra_in_one_sentence(plain: Installation) -> None:
     commands = [command.replace("SNAPSHOT", str(SNAPSHOT)).split() for command in ASKED_FOR]
     for extra, done in zip(ASKED_FOR.values(), call(plain, *commands), strict=True):
@@ -236,6 +247,7 @@ def test_a_command_asks_for_its_extra_in_one_sentence(plain: Installation) -> No
         assert_asks_for(extra, done.err, "berth")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("command", "extra"), SERVICES_ASKED_FOR.items())
 def test_a_service_asks_for_its_extra_in_one_sentence(plain: Installation, command: str, extra: str) -> None:
     done = plain.run(*command.split())
@@ -394,6 +406,7 @@ def test_a_page_says_how_to_get_the_command_before_it_uses_it(page: str) -> None
     assert (installing[2], installing.start() < used.start()) == (".", True)
 
 
+@pytest.mark.deep
 def test_the_first_commands_of_the_readme_plan(plain: Installation) -> None:
     """An environment stands for that which pipx makes: both install the project and link its scripts."""
     (first,) = re.findall(r"^pipx install \.\n(berth .*)$", README, re.MULTILINE)

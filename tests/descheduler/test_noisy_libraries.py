@@ -166,6 +166,7 @@ def test_results_can_be_read_beside_a_noisy_library(place: Place, command: str) 
         assert NOISE in done.stderr
 
 
+@pytest.mark.deep
 def test_a_snapshot_a_help_and_a_completion_are_whole_beside_a_noisy_library(place: Place) -> None:
     written = place.run("berth", "snapshot", f"--kubeconfig={place.kubeconfig}")
     assert json.loads(written.stdout)["kind"] == "List"
@@ -186,7 +187,7 @@ SERVICES: Final = {
 }
 
 
-@pytest.mark.parametrize("program", SERVICES)
+@pytest.mark.parametrize("program", ["berth-descheduler", pytest.param("berth-operator", marks=pytest.mark.deep)])
 def test_the_log_of_a_service_can_be_read_beside_a_noisy_library(place: Place, program: str) -> None:
     """Both end soon, because the server knows no Leases."""
     done = place.run(program, *SERVICES[program], f"--kubeconfig={place.kubeconfig}")
