@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from api_server_in_memory import ApiCall
 from berth_core import Pod
 from berth_descheduler.controller import pod_whereabouts
 from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
-from berth_kube.errors import ForbiddenError, GoneError
+from berth_kube.decoding import decode_page
+from berth_kube.errors import Call, ForbiddenError, GoneError
 from berth_kube.listing import Listing
 from berth_kube.resources import PODS, Resource
 from builders import NOON_TEXT
@@ -200,7 +202,8 @@ def test_pods_that_were_left_too_long_ago_are_read_until_they_are_listed(monkeyp
 
 def test_what_a_run_leaves_keeps_none_of_its_pods_texts(cluster: FakeCluster, whereabouts: WatchedWhereabouts) -> None:
     """Beside the rest of each pod, such a text keeps a mebibyte."""
-    pods = cluster.as_client().list(PODS, type=Pod)
+    listed = msgspec.json.encode({"items": [*cluster.objects["pods"].values()]})
+    pods = Listing(decode_page(Call("list", "pods"), listed, Pod).items, "100")
     whereabouts.take_over(pods)
     known = whereabouts._node_by_uid
     assert known is not None

@@ -4,7 +4,6 @@ Listing the pods of each marked node at every sweep costs a call per node, and l
 cluster has pods; a watch costs only what changes, and goes on from where the run's own has ended.
 """
 
-import sys
 import threading
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -145,11 +144,14 @@ def _put(node_by_uid: dict[str, str], pod: Pod) -> None:
     if is_pending(pod):
         node_by_uid[_copy(pod.metadata.uid)] = ""
     elif pod.spec.node_name and not is_free((pod,)):
-        node_by_uid[_copy(pod.metadata.uid)] = sys.intern(_copy(pod.spec.node_name))
+        node_by_uid[_copy(pod.metadata.uid)] = _copy(pod.spec.node_name)
     else:
         node_by_uid.pop(pod.metadata.uid, None)
 
 
 def _copy(text: str) -> str:
-    """Return a text of its own: one of a pod keeps the mebibyte in which the pod was decoded."""
+    """Return a text of its own: one of a pod keeps the mebibyte in which the pod was decoded.
+
+    It is not interned: that would give back the text of a pod, as those that are decoded are interned.
+    """
     return text.encode().decode()
