@@ -129,11 +129,16 @@ class TiedPods:
 
     def _find_one_move(self, want: Want) -> _Trial | None:
         """Return one move, of any pod, by which a tied pod can come: it may need company more than room."""
+        if not self.packing.dependent[want.kind] or self._is_beyond_budget():
+            return None
         arriving = want.pods[0]
         nodes = np.flatnonzero(self.packing.allowed(want.kind) & self.packing.takes)
+        most_pods = _MAX_TRIED // (self.packing.nodes * max(1, len(nodes)))
+        movable = (self.packing.pod_kind >= 0) & np.isin(self.packing.pod_node, [*self.sources])
+        if np.count_nonzero(movable) - len(self.state.steps) > most_pods:
+            return None  # at once, as this is asked for each pod of a large cluster that finds no room
         pods = self.disruption.cheapest_first([pod for node in self.sources for pod in self._movable_on(node)])
-        is_small = len(pods) * self.packing.nodes * len(nodes) <= _MAX_TRIED
-        if not self.packing.dependent[want.kind] or not is_small or self._is_beyond_budget():
+        if len(pods) > most_pods:
             return None
         need, mark = self._need(arriving), self.state.mark()
         for pod in pods:
