@@ -11,6 +11,7 @@ from berth_sandbox import certificates
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import LOOPBACK, Ports
 from berth_sandbox.pretended_nodes import PRETENDED_NODE_LABEL
+from berth_sandbox.settings import LEASE_SECONDS
 
 
 class Component(StrEnum):
@@ -62,7 +63,7 @@ class ComponentPlace:
     ports: Ports
     real_nodes: int = 0
     """How many real nodes there are beside those that kwok plays."""
-    node_lease_seconds: int = 40
+    node_lease_seconds: int = LEASE_SECONDS
     """How long the Lease of a node lasts that kwok plays."""
 
 

@@ -16,7 +16,7 @@ MOST_REAL_NODES: Final = 100
 QUIET_NODES: Final = 100
 """So many nodes have the Leases of a kubelet's defaults."""
 
-_LEASE_SECONDS: Final = 40
+LEASE_SECONDS: Final = 40
 """The kubelet's default; kwok renews after a quarter of it."""
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -31,7 +31,7 @@ def choose_lease_seconds(nodes: int) -> int:
 
     The Leases of 1,000 nodes at the kubelet's default are 100 requests a second, which two cores have no room for.
     """
-    return _LEASE_SECONDS * max(nodes, QUIET_NODES) // QUIET_NODES
+    return LEASE_SECONDS * max(nodes, QUIET_NODES) // QUIET_NODES
 
 
 def check_name(name: str) -> None:
@@ -102,8 +102,8 @@ class SandboxSettings:
             raise InputError("real nodes", self.real_nodes, f"0 to {MOST_REAL_NODES}")
         if self.node_pods < 1:
             raise InputError("node pods", self.node_pods, "1 or more")
-        if self.lease_seconds is not None and self.lease_seconds < _LEASE_SECONDS:
-            raise InputError("lease seconds", self.lease_seconds, f"{_LEASE_SECONDS} or more")
+        if self.lease_seconds is not None and self.lease_seconds < LEASE_SECONDS:
+            raise InputError("lease seconds", self.lease_seconds, f"{LEASE_SECONDS} or more")
         for name, value in (("node cpu", self.node_cpu), ("node memory", self.node_memory)):
             try:
                 positive = parse_quantity(value).milli() > 0
