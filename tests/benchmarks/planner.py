@@ -274,15 +274,16 @@ def money_rows(_largest: int) -> Iterator[Row]:
             reached, optima, proofs, seconds, verdicts = 0, 0, 0, 0.0, set[str]()
             for seed in range(PRICED_CASES):
                 snapshot, prices = priced_family(name, seed)
-                found = plan_on(snapshot, saving(prices, exact=exact))
-                quality = found.proposal.quality
+                planned = plan_on(snapshot, saving(prices, exact=exact))
+                quality = planned.proposal.quality
                 weight = quality.weight if quality else None
                 if weight is None:
                     raise AssertionError
-                optimum, _ = most_saved(found.problem, OPTIMUM_SECONDS)
-                reached, optima = reached + weight.reached, optima + min(optimum, weight.upper_bound)
-                proofs, seconds = proofs + (weight.reached >= min(optimum, weight.upper_bound)), seconds + found.seconds
-                verdicts.add(judged(snapshot, found))
+                optimum, _ = most_saved(planned.problem, OPTIMUM_SECONDS)
+                most = min(optimum, weight.upper_bound)
+                reached, optima, proofs = reached + weight.reached, optima + most, proofs + (weight.reached >= most)
+                seconds += planned.seconds
+                verdicts.add(judged(snapshot, planned))
             title = f"{name}, {PRICED_CASES} of 13 nodes {'with' if exact else 'without'} optimal"
             saved = f"{reached / optima:.2%} of the most that is saved; {proofs} times all of it"
             yield Row(title, "consolidate by price", ">= 99.5 %", saved, f"{seconds:.2f}", ", ".join(sorted(verdicts)))

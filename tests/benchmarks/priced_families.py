@@ -36,9 +36,9 @@ def priced_family(name: str, seed: int) -> tuple[Snapshot, dict[str, str]]:
         for index in range(_EMPTY)
     )
     nodes, prices = [], {}
-    for one in (*snapshot.nodes, *empty):
-        kind = f"type-{one.metadata.name}"
-        cores = parse_quantity(str(one.status.allocatable["cpu"])).milli() / 1_000
+    for unpriced in (*snapshot.nodes, *empty):
+        kind = f"type-{unpriced.metadata.name}"
+        cores = parse_quantity(str(unpriced.status.allocatable["cpu"])).milli() / 1_000
         prices[kind] = format_weight(1_000 * round(cores * chance.uniform(_CHEAPEST, _DEAREST)))
-        nodes.append(labelled(one, kind))
+        nodes.append(labelled(unpriced, kind))
     return replace(snapshot, nodes=tuple(nodes)), prices

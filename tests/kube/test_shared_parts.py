@@ -92,7 +92,7 @@ def test_a_step_that_is_not_reached_and_a_readiness_gate_are_kept() -> None:
     conditions = [{"type": "Initialized", "status": "False"}, {"type": "example.com/in-service", "status": "True"}]
     raw["status"]["conditions"] = conditions
     (shared,) = listed(raw)
-    assert [(found.type, found.status) for found in shared.status.conditions] == [
+    assert [(step.type, step.status) for step in shared.status.conditions] == [
         (condition["type"], condition["status"]) for condition in conditions
     ]
 

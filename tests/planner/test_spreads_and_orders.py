@@ -93,11 +93,11 @@ def uneven(seed: int) -> Snapshot:
 
 def most_that_any_moves_free(snapshot: Snapshot) -> int:
     """Try every order of moves, by the rules as kube-scheduler's documentation has them."""
-    names = [one.metadata.name for one in snapshot.nodes]
-    zone_of = {one.metadata.name: one.metadata.labels[ZONE] for one in snapshot.nodes}
-    sizes = [int(one.spec.containers[0].resources.requests["cpu"]) for one in snapshot.pods]
-    is_spread = [bool(one.spec.topology_spread_constraints) for one in snapshot.pods]
-    begin = tuple(one.spec.node_name for one in snapshot.pods)
+    names = [host.metadata.name for host in snapshot.nodes]
+    zone_of = {host.metadata.name: host.metadata.labels[ZONE] for host in snapshot.nodes}
+    sizes = [int(placed_pod.spec.containers[0].resources.requests["cpu"]) for placed_pod in snapshot.pods]
+    is_spread = [bool(placed_pod.spec.topology_spread_constraints) for placed_pod in snapshot.pods]
+    begin = tuple(placed_pod.spec.node_name for placed_pod in snapshot.pods)
     seen, todo = {begin}, [begin]
     while todo:
         places = todo.pop()
@@ -138,7 +138,7 @@ def ordered(
     sources = find_sources(problem)
     state = State(problem.cluster, sources.to_take_from)
     packing = build_packing_model(problem, state, sources.to_take_from)
-    number = {one.metadata.name: NodeIndex(index) for index, one in enumerate(problem.cluster.nodes)}
+    number = {host.metadata.name: NodeIndex(index) for index, host in enumerate(problem.cluster.nodes)}
     names = [placed.pod.metadata.name for placed in problem.cluster.pods]
     leaving: dict[NodeIndex, tuple[PodIndex, ...]] = {}
     rows = []

@@ -420,11 +420,11 @@ def test_a_node_that_is_freed_late_counts_what_its_own_plan_saves_by_it() -> Non
     metrics = CycleMetrics(registry, FakeClock())
     snapshot = dear_beside_empty(("small",))
     both = plan(snapshot, consolidating(exact=True, nodePrice=BY_TYPE))
-    one = plan(snapshot, consolidating(exact=True, max_moves=1, nodePrice=BY_TYPE))
-    assert (len(both.freed_nodes), len(one.freed_nodes)) == (2, 1)
+    single = plan(snapshot, consolidating(exact=True, max_moves=1, nodePrice=BY_TYPE))
+    assert (len(both.freed_nodes), len(single.freed_nodes)) == (2, 1)
 
     metrics.planned(both)
-    metrics.planned(one)
+    metrics.planned(single)
     metrics.nodes_freed(both.freed_nodes)
 
     # 0.7 for the node of the later plan, which fills no empty node; half of 2 * 0.7 - 0.1 for the other.
