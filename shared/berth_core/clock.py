@@ -144,4 +144,5 @@ def format_precise_timestamp(moment: datetime) -> str:
 
 def _format_naive(moment: datetime, timespec: str) -> str:
     # Not strftime: its %Y writes the year 1 as 1, which RFC 3339 parsers reject.
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=timespec) + "Z"
+    at_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return at_utc.isoformat(timespec=timespec).removesuffix("+00:00") + "Z"

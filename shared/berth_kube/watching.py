@@ -39,6 +39,7 @@ _STOP_POLL_SECONDS: Final = 0.2
 _READ_BYTES: Final = 64 * 1024
 # A reader that falls behind holds up the connection, rather than have what it has not read fill the memory.
 _QUEUED_ITEMS: Final = 1000
+_FULL_PAUSE_SECONDS: Final = 0.02
 _TOO_SHORT_SECONDS: Final = 1.0
 _WORTH_A_WARNING: Final = 3
 _BACKOFF: Final = Backoff(first_seconds=0.2, longest_seconds=5.0)
@@ -145,7 +146,8 @@ class _Feed(Generic[T]):
         since: Listing[T] | None = None,
         on_answer: Callable[[], object] = lambda: None,
     ) -> None:
-        self.items: queue.Queue[WatchItem[T] | BaseException] = queue.Queue(_QUEUED_ITEMS)
+        # A `Queue` would cost more for each item than its decoding: its locks and conditions are written in Python.
+        self.items: queue.SimpleQueue[WatchItem[T] | BaseException] = queue.SimpleQueue()
         self._source = source
         self._settings = settings
         self._abandoned = threading.Event()
@@ -322,11 +324,10 @@ class _Feed(Generic[T]):
     def _emit(self, item: WatchItem[T] | BaseException) -> None:
         """Put an item into the queue unless abandoned; wait while the caller is behind."""
         while not self._abandoned.is_set():
-            try:
-                self.items.put(item, timeout=_STOP_POLL_SECONDS)
-            except queue.Full:
-                continue
-            return
+            if self.items.qsize() < _QUEUED_ITEMS:
+                self.items.put(item)
+                return
+            self._abandoned.wait(_FULL_PAUSE_SECONDS)
 
     def _open(self) -> BaseHTTPResponse:
         """Open a connection, which `abandon` can cut off from now on."""

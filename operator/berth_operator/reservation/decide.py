@@ -38,6 +38,7 @@ from berth_operator.reservation.placeholders import (
 from berth_operator.reservation.slot_giving import give_slots, has_spare_slots, release_unassigned
 from berth_operator.reservation.slots import SLOW_SECONDS, SlotView, count_bound_as_taken, view_slots
 from berth_operator.reservation.status import compute_status, is_over, unschedulable_seconds_left
+from berth_operator.reservation.validation import refuse
 from berth_operator.settings import OperatorSettings
 
 _FIRST_PROBE_PAUSE_SECONDS: Final = 0.5
@@ -57,6 +58,8 @@ class Decision:
     """When to reconcile again at the latest; None if only a change calls for it."""
     seeks_owners: bool = False
     """Whether to search for pods that waited before the Reservation had a slot."""
+    is_settled: bool = False
+    """Whether the next decision differs only if more changes than the status."""
 
 
 def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
@@ -82,12 +85,30 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
     # A step that is due already is among the actions; a wake of zero seconds would reconcile without a pause.
     wakes += [seconds for seconds in _handover_wakes(views) if seconds > 0]
     wake = min((seconds for seconds in wakes if seconds is not None), default=None)
+    seeks_owners = not phase.terminal and has_spare_slots(seen, views, actions)
     return Decision(
         status,
         tuple(_once_per_pod(actions)),
         wake_seconds=None if wake is None else max(_SHORTEST_WAKE_SECONDS, wake),
-        seeks_owners=not phase.terminal and has_spare_slots(seen, views, actions),
+        seeks_owners=seeks_owners,
+        # A slot that becomes held makes another search due, so only a search that has yet to come is the last step.
+        is_settled=seeks_owners and not actions and _only_holds(seen, views),
     )
+
+
+def _only_holds(seen: Observation, views: tuple[SlotView, ...]) -> bool:
+    """Return whether every slot is held and no pod is about to take one."""
+    is_quiet = not (seen.owners or seen.waiting or seen.successors)
+    return is_quiet and all(view.slot.state is SlotState.HELD for view in views)
+
+
+def may_validate_first(seen: Observation, now: datetime) -> bool:
+    """Return whether a Reservation is so new that `decide` would only validate it."""
+    reservation = seen.reservation
+    is_untouched = reservation.status.state is None and not reservation.status.slots
+    has_no_pods = not (seen.placeholders or seen.successors or seen.owners)
+    is_possible = seen.verdict is None and reservation.spec.replicas > 0 and not is_over(reservation, now)
+    return is_untouched and has_no_pods and not seen.validated and is_possible and refuse(reservation) is None
 
 
 def _once_per_pod(actions: Iterable[Action]) -> Iterator[Action]:

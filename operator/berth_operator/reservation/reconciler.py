@@ -13,8 +13,8 @@ from berth_operator.reservation.act.context import Context, find_pod
 from berth_operator.reservation.act.executor import ActionExecutor
 from berth_operator.reservation.act.orphans import OrphanCollector
 from berth_operator.reservation.act.pending_owners import PendingOwners
-from berth_operator.reservation.actions import Action, AssignSlot, DeletePlaceholder, Probe, Release
-from berth_operator.reservation.decide import Decision, decide
+from berth_operator.reservation.actions import Action, AssignSlot, DeletePlaceholder, Probe, Release, Validate
+from berth_operator.reservation.decide import Decision, decide, may_validate_first
 from berth_operator.reservation.fair_sharing import FairSharing, has_share
 from berth_operator.reservation.forged_status import without_forged_claims
 from berth_operator.reservation.observation import Observation
@@ -58,6 +58,8 @@ class ReservationReconciler:
         self._enqueue = enqueue
         self._freed: set[str] = set()
         """Uids of expired Reservations whose places were released before their status says so."""
+        self._begun: set[str] = set()
+        """Uids of Reservations that were validated, or failed to be, before their first decision."""
 
     def reconcile(self, key: Key) -> None:
         """Write the status of a Reservation, then execute its actions."""
@@ -65,11 +67,12 @@ class ReservationReconciler:
         if pause:
             self._enqueue(key, pause)
             return
-        observation = self._observe(key.name)
+        observation = self._observe_validated(key.name)
         if observation is None:
             self._throttle.forget(key.name)
             self._fair_sharing.forget(key.name)
             self._freed.discard(key.name)
+            self._begun.discard(key.name)
             self._orphans.release(key.name)
             return
         reservation = observation.reservation
@@ -90,7 +93,7 @@ class ReservationReconciler:
             self._enqueue(key, pause)
         else:
             with self._cache.writing(key.name, decision.status):
-                self._executor.write_status(reservation, decision.status)
+                self._executor.write_status(reservation, decision.status, is_settled=decision.is_settled)
         self._executor.execute(reservation, self._due_actions(key, reservation, decision.actions))
         if decision.seeks_owners:
             self._pending.request(key.name)
@@ -154,6 +157,16 @@ class ReservationReconciler:
             elif not pause and has_share(namespace, under_way, self._settings.handover.at_once):
                 under_way[namespace] += len(action.assignment.slots)
                 yield action
+
+    def _observe_validated(self, uid: str) -> Observation | None:
+        """Return the observation; a new Reservation is validated first, once."""
+        observation = self._observe(uid)
+        # Once: while validation fails, the status has to say why, and it is written before each further try.
+        if observation is None or uid in self._begun or not may_validate_first(observation, self._clock.now()):
+            return observation
+        self._begun.add(uid)
+        self._executor.execute(observation.reservation, (Validate(),))
+        return self._observe(uid)
 
     def _observe(self, uid: str) -> Observation | None:
         """Return the observation, without claims of the status that placeholders disprove."""

@@ -96,8 +96,11 @@ class ActionExecutor:
         """Have each action noted once it is carried out or refused; a watcher must not raise."""
         self._watchers = tuple(watchers)
 
-    def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
-        """Write a status that differs or replaces a forged one, and record a change of phase."""
+    def write_status(self, reservation: Reservation, status: ReservationStatus, *, is_settled: bool = False) -> None:
+        """Write a status that differs or replaces a forged one, and record a change of phase.
+
+        A settled one does not queue the Reservation again.
+        """
         # The epoch is read before the call: if the term ends meanwhile, another replica may write after us.
         uid, epoch = reservation.metadata.uid, self._cache.epoch
         is_forged = self._cache.is_forged(uid)
@@ -116,7 +119,8 @@ class ActionExecutor:
             self._cache.remove_reservation(reservation.metadata.uid)
             raise
         stored = read_reservation(body)
-        self._cache.put_written(uid, stored.status, epoch, stored)
+        is_as_written = stored.status == status
+        self._cache.put_written(uid, stored.status, epoch, stored, is_settled=is_settled and is_as_written)
         self._announce(reservation, status)
         warning = warn_of_endless_hold(reservation)
         if warning:

@@ -32,6 +32,7 @@ from berth_operator.reservation.store.node_surveys import NodeChoices, NodeSurve
 from berth_operator.reservation.store.nodes import GuardableNode, NodeIndex
 from berth_operator.reservation.store.pod_counts import PodCounts
 from berth_operator.reservation.store.pods import PodStore, by_slot, reservation_key
+from berth_operator.reservation.store.reservation_reading import differs_by_status_only
 from berth_operator.reservation.store.reservations import ReservationStore
 from berth_operator.reservation.store.versions import Tombstones, must_have, put_all, supersedes, version_of
 from berth_operator.reservation.surveys import build_survey
@@ -105,10 +106,24 @@ class Cache:
         """Return the epoch that `put_written` needs for statuses written from now on."""
         return self._reservations.statuses.epoch
 
-    def put_written(self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None = None) -> None:
-        """Store a status that we wrote, and `stored` as the API server returned it; None if nothing was stored."""
+    def put_written(
+        self,
+        uid: str,
+        status: ReservationStatus,
+        epoch: int,
+        stored: Reservation | None = None,
+        *,
+        is_settled: bool = False,
+    ) -> None:
+        """Store a status that we wrote, and `stored` as the API server returned it; None if nothing was stored.
+
+        A Reservation that is settled with it is queued only if `stored` shows another change.
+        """
         with self._lock:
+            known_reservation = self._reservations.get(uid)
             keys = self._reservations.put_written(uid, status, epoch, stored)
+        if is_settled and stored and known_reservation and differs_by_status_only(stored, known_reservation):
+            keys = tuple(key for key in keys if key.kind != KeyKind.RESERVATION)
         self._enqueue(*keys)
 
     @contextmanager

@@ -229,7 +229,7 @@ def _concerned(pod: Pod, known: Pod | None) -> tuple[Key, ...]:
             keys.append(Key(KeyKind.NODE, assignment.node))
         if awaited_node(version):
             keys.append(Key(KeyKind.NODE, awaited_node(version)))
-    return tuple(keys)
+    return tuple(dict.fromkeys(keys))  # most changes concern the same keys as before
 
 
 BySlot = dict[tuple[str, int], Pod]

@@ -9,7 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core import InputError, Reservation, effective_requests, expires_at, mark
+from berth_core import (
+    InputError,
+    ObjectMeta,
+    Reservation,
+    ReservationSpec,
+    effective_requests,
+    expires_at,
+    mark,
+)
 from berth_core.decoding import decode_json
 
 TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
@@ -59,6 +67,17 @@ def reuse_computed(reservation: Reservation, known: Reservation) -> None:
         return
     for task, known_task in zip(reservation.spec.tasks, known.spec.tasks, strict=False):
         vars(task.template.spec).update(vars(known_task.template.spec))
+
+
+def differs_by_status_only(reservation: Reservation, known: Reservation) -> bool:
+    """Return whether nothing but the status and the resourceVersion differs between two versions."""
+    return _without_status(reservation) == _without_status(known)
+
+
+def _without_status(reservation: Reservation) -> tuple[ReservationSpec, ObjectMeta]:
+    meta = reservation.metadata
+    annotations = {name: text for name, text in meta.annotations.items() if name != _WRITTEN_ANNOTATION}
+    return reservation.spec, msgspec.structs.replace(meta, annotations=annotations, resource_version="")
 
 
 def why_unreadable(reservation: Reservation) -> str:
