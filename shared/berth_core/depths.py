@@ -29,28 +29,23 @@ def is_too_deep(value: object) -> bool:
     """Return whether a decoded object is deeper than `MAX_DEPTH`; does not recurse."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [
-            inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list | tuple | _Struct)
-        ]
+        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, _CONTAINERS)]
         if not level:
             return False
     return True
 
 
-_Struct = msgspec.Struct
+# A tuple: a union would be made anew for each value that is looked at.
+_CONTAINERS: Final = (dict, list, tuple, msgspec.Struct)
 
 
 def _inside(value: object) -> Iterable[object]:
     """Return the direct children of a container; any other value has none."""
-    match value:
-        case dict():
-            return value.values()
-        case list() | tuple():
-            return value
-        case _Struct():
-            return msgspec.structs.astuple(value)
-        case _:
-            return ()
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, list | tuple):
+        return value
+    return msgspec.structs.astuple(value) if isinstance(value, msgspec.Struct) else ()
 
 
 def cut(raw: bytes, *, outer_levels: int = 0) -> bytes:

@@ -50,6 +50,7 @@ JSON_PATCH: Final = "application/json-patch+json"
 _BROKEN: Final = (HTTPError, OSError)
 # Each renewal reads the kubeconfig again and may run its exec plugin.
 _RENEWAL_PAUSE_SECONDS: Final = 10.0
+_NO_RETRIES: Final = urllib3.Retry.from_int(retries=False, redirect=False)
 _FAILURES_BEFORE_RENEWAL: Final = 3
 """After so many failed connections in a row the address, authority or proxy may have changed."""
 
@@ -172,7 +173,7 @@ class Transport:
             ),
             "preload_content": False,
             # Ours decide: urllib3's would repeat a POST that may have been carried out.
-            "retries": False,
+            "retries": _NO_RETRIES,
             # A redirect could lead the request, with its token, to another server.
             "redirect": False,
         }
