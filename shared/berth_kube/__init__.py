@@ -2,7 +2,7 @@
 
 from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.configuration import KEEP_ALIVE, ConfigurationSource, context_names, find_source
-from berth_kube.decoding import T, decode_event, decode_item, decode_page, version_number
+from berth_kube.decoding import Page, T, decode_event, decode_item, decode_page, split_page, version_number
 from berth_kube.errors import (
     AlreadyExistsError,
     Call,
@@ -199,6 +199,7 @@ __all__ = [
     "NotFoundError",
     "Note",
     "ObjectReader",
+    "Page",
     "ReadCache",
     "ReadOnce",
     "RefusedError",
@@ -252,6 +253,7 @@ __all__ = [
     "review_own_access",
     "review_own_user",
     "review_token",
+    "split_page",
     "stop_informers",
     "take_back",
     "version_number",

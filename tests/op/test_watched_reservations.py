@@ -1,14 +1,21 @@
 """What kopf hears of Reservations is taken in, and a version that is known already is not read again."""
 
+import asyncio
 import json
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
+from berth_kube.errors import MalformedAnswerError
+from berth_kube.resources import RESERVATIONS
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.informers import apply_event, apply_handled
 from berth_operator.reservation.store.reservation_reading import read_reservation
+from berth_operator.runtime.kopf_runtime import ReadableAnswer, ReservationStream
 from berth_operator.runtime.workqueue import Key, KeyKind
 from builders import as_api
 from handover_builders import PLACE_UID, place
@@ -132,3 +139,81 @@ def test_all_else_is_left_to_kopf(raw: bytes) -> None:
     cache = hear((None, version("5")))
     assert apply_handled(cache, raw) == ""
     assert known(cache).metadata.resource_version == "5"
+
+
+# --- lists
+
+
+def page(*lines: bytes) -> bytes:
+    """Return a list of the objects of a watch's lines."""
+    items = b",".join(raw.partition(b'"object": ')[2].removesuffix(b"}") for raw in lines)
+    return b'{"metadata":{"resourceVersion":"20","continue":"next"},"items":[' + items + b"]}"
+
+
+def uids(listed: dict[str, Any]) -> list[str]:
+    return [item["metadata"]["uid"] for item in listed["items"]]
+
+
+class Answer(ReadableAnswer):
+    """The API server's answer to kopf's list, without a connection."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self.status = body, 200
+
+    def __del__(self) -> None: ...
+
+    @property
+    def url(self) -> URL:
+        return URL(f"https://server{RESERVATIONS.path()}")
+
+    async def read(self) -> bytes:
+        return self._body
+
+
+def list_by_kopf(cache: Cache, *lines: bytes) -> dict[str, Any]:
+    """Return what kopf sees of a list."""
+    answer = Answer(page(*lines))
+
+    async def receive() -> Any:  # noqa: ANN401 - as kopf gets it
+        stream = ReservationStream(lambda: None, partial(apply_handled, cache))
+        for note_answer in stream.build_trace().on_request_end:
+            await note_answer(None, None, SimpleNamespace(url=answer.url, response=answer))
+        return await answer.json()
+
+    listed: dict[str, Any] = asyncio.run(receive())
+    return listed
+
+
+def test_kopf_sees_of_a_list_only_what_is_not_handled_yet() -> None:
+    cache = Cache(lambda _key: None)
+    done, changed, new = (
+        line("9", observed=observed).replace(PLACE_UID.encode(), name)
+        for name, observed in ((b"uid-done", 1), (b"uid-changed", 0), (b"uid-new", None))
+    )
+    listed = list_by_kopf(cache, done, changed, new)
+    assert uids(listed) == ["uid-changed", "uid-new"]
+    assert listed["metadata"] == {"resourceVersion": "20", "continue": "next"}
+    assert [reservation.metadata.uid for reservation in cache.reservations()] == ["uid-done"]
+
+
+def test_kopf_sees_a_stand_in_for_what_is_nested_too_deeply_and_the_rest_is_taken_in() -> None:
+    cache = Cache(lambda _key: None)
+    deep = TOO_DEEP_TEMPLATE.replace(PLACE_UID.encode(), b"uid-deep")
+    deeper = deep.replace(b"uid-deep", b"uid-deeper").replace(b'{"a":', b'{"a":' * 20).replace(b"}}}}", b"}" * 80)
+    for odd in (deep, deeper):
+        listed = list_by_kopf(cache, line("9"), odd)
+        assert len(uids(listed)) == 1
+        assert "unreadable" in listed["items"][0]["metadata"]
+    assert known(cache).metadata.resource_version == "9"
+
+
+def test_all_handled_leaves_kopf_an_empty_list() -> None:
+    cache = hear((None, version("5")))
+    assert uids(list_by_kopf(cache, line("9"))) == []
+    assert known(cache).metadata.resource_version == "9"
+
+
+def test_a_list_that_is_no_json_is_named_as_before() -> None:
+    cache = Cache(lambda _key: None)
+    with pytest.raises(MalformedAnswerError, match="reservations"):
+        list_by_kopf(cache, b'{"object": {"a"}}')

@@ -16,8 +16,8 @@ import kopf
 import msgspec
 import structlog
 
-from berth_core.depths import may_be_too_deep
-from berth_kube import PROMPT_WATCH, RESERVATIONS, Call, decode_event, decode_item, decode_page
+from berth_core.depths import is_cut, may_be_too_deep
+from berth_kube import PROMPT_WATCH, RESERVATIONS, Call, Page, decode_event, decode_item, decode_page, split_page
 from berth_operator import telemetry
 from berth_operator.runtime.app import App
 
@@ -116,7 +116,10 @@ class ReservationStream:
     # settings and its resourceVersion whatever happens (see also nolar/kopf#1276), so both are given up with its run.
 
     def __init__(self, on_listed: Callable[[], None], apply_handled: Callable[[bytes], str] = lambda _: "") -> None:
-        """`apply_handled` applies a line of the watch and returns its resourceVersion, or "" for one left to kopf."""
+        """`apply_handled` applies a line of the watch and returns its resourceVersion, or "" for one left to kopf.
+
+        What a list has goes there, too, each as the line of a changed object.
+        """
         self._on_listed = on_listed
         self._apply_handled = apply_handled
         self._answered_at: float | None = None
@@ -191,6 +194,8 @@ class ReservationStream:
             return
         if "watch" not in params.url.query:
             self._has_listed = True
+            if isinstance(params.response, ReadableAnswer):
+                params.response.apply_handled = self._apply_handled
             return
         self.version = params.url.query.get("resourceVersion", "")
         content = params.response.content
@@ -280,6 +285,9 @@ class ReadableAnswer(aiohttp.ClientResponse):
     Reservation would keep kopf from seeing all others.
     """
 
+    apply_handled: Callable[[bytes], str] = staticmethod(lambda _: "")
+    """Applies one listed object, in the form of a watch's line, or returns "" for one that kopf has to see."""
+
     async def start(self, connection: aiohttp.connector.Connection) -> "ReadableAnswer":
         """Read the headers of the response."""
         await super().start(connection)
@@ -288,10 +296,14 @@ class ReadableAnswer(aiohttp.ClientResponse):
         return self
 
     async def json(self, **rest: Any) -> Any:  # noqa: ANN401 - kopf's own calls and answers
-        """Return the document; stand-ins replace too deeply nested Reservations."""
+        """Return the document; stand-ins replace too deeply nested Reservations.
+
+        Those that kopf has nothing to do about are left out of a list: it would take a task and milliseconds for each
+        of thousands, and the operator is not ready before.
+        """
         if not self._is_of_reservations:
             return await super().json(**rest)
-        page = decode_page(_LIST, await self.read(), dict)
+        page = _read_list(await self.read(), self.apply_handled)
         metadata = {"resourceVersion": page.metadata.resource_version, "continue": page.metadata.continue_token}
         head = {"apiVersion": RESERVATIONS.api_version, "kind": f"{RESERVATIONS.kind}List"}
         return {**head, "metadata": metadata, "items": list(page.items)}
@@ -299,6 +311,20 @@ class ReadableAnswer(aiohttp.ClientResponse):
     @property
     def _is_of_reservations(self) -> bool:
         return self.status == _HTTP_OK and self.url.path.endswith(RESERVATIONS.path())
+
+
+def _read_list(body: bytes, apply_handled: Callable[[bytes], str]) -> Page[dict[str, Any]]:
+    """Return what kopf has to see of a list; the rest is applied."""
+    try:
+        page = split_page(body)
+    except msgspec.DecodeError:
+        return decode_page(_LIST, body, dict)  # which names the fault
+
+    def is_done(raw: msgspec.Raw) -> bool:
+        line = b'{"type":"MODIFIED","object":' + bytes(raw) + b"}"
+        return not is_cut(raw) and bool(apply_handled(line))
+
+    return Page(page.metadata, tuple(decode_item(_LIST, raw, dict) for raw in page.items if not is_done(raw)))
 
 
 def readable_line(line: bytes) -> bytes:

@@ -1,7 +1,8 @@
 """Informers that fill the cache, one for each kind.
 
 Only Reservations come through kopf: it spends a task and a deep comparison on each version that it sees, and pods and
-nodes have many more versions. Of Reservations it sees those that a list has, changed specs, and the deleted ones.
+nodes have many more versions. Of Reservations it sees those of a list whose spec is not handled yet, changed specs, and
+the deleted ones.
 """
 
 import json
