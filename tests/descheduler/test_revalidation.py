@@ -149,6 +149,33 @@ def test_a_pod_that_a_plugin_keeps_by_now_is_filtered_for_whatever_reason(reason
     assert {index: invalid.reason for index, invalid in validation.items()} == {0: MoveReason.FILTERED, 1: BOTH_STAY}
 
 
+@dataclass(frozen=True)
+class Noting:
+    """A filter plugin that lets every pod go and notes which it is asked about."""
+
+    asked: list[str]
+
+    def filter(self, view: ClusterView) -> PodFilter:
+        del view
+
+        def objections(pod: Pod) -> tuple[()]:
+            self.asked.append(pod.metadata.name)
+            return ()
+
+        return objections
+
+
+def test_only_the_pods_of_the_moves_are_asked_about() -> None:
+    """A look at what begins next must not cost more in a cluster of more pods that stay."""
+    snapshot = Snapshot(nodes=(node("low"), node("high")), pods=(at("a"), at("b"), at("c", "high"), at("d", "high")))
+    settings, asked = planner_settings(), list[str]()
+    filters = (*settings.plugins.filters, Enabled("Noting", Noting(asked)))
+
+    assert not revalidate(snapshot, [move("a"), move("b")], with_plugins(settings, filters=filters))
+
+    assert asked == ["a", "b"]
+
+
 def test_a_reason_says_what_refuses() -> None:
     assert {reason.refuser for reason in RefusalReason} == {*Refuser}
     assert RefusalReason.ENDS_SOON.refuser is Refuser.FILTER

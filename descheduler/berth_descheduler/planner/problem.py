@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from berth_core import CRITICAL_NODE_LABEL, InputError, Namespace, Node, Pod, Room, Snapshot, is_control_plane_node
+from berth_descheduler.framework.enabled_plugins import Refusing
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.framework.rules import NodeRole, Rule, answers
@@ -200,28 +201,39 @@ class Problem:
     @cached_property
     def pod_refusals(self) -> Mapping[PodIndex, Refusal]:
         """Return the immovable pods, each with the reason."""
-        refusals: dict[PodIndex, Refusal] = {}
+        refusals = ((PodIndex(index), self.pod_refusal(PodIndex(index))) for index in range(len(self.cluster.pods)))
+        return {index: refusal for index, refusal in refusals if refusal is not None}
+
+    def pod_refusal(self, index: PodIndex) -> Refusal | None:
+        """Return why a pod is immovable, None if it is not; whoever needs few pods asks about these alone."""
+        placed_pod, refusing_rules = self.cluster.pods[index], self._refusing_rules
+        pod = placed_pod.pod
+        of_pod = (
+            *self._evictability.refusals(pod),
+            *self._availability_refusals(index, pod),
+            *self._refusing(pod),
+            *self._class_refusals[placed_pod.class_index],
+        )
+        is_asked = self.kept or refusing_rules or self.cluster.budgets
+        passing = self._passing_refusals(index, pod, refusing_rules) if is_asked else ()
+        return Refusal.in_one((*of_pod, *passing)) if of_pod or passing else None
+
+    @cached_property
+    def _class_refusals(self) -> tuple[tuple[Refusal, ...], ...]:  # (classes,)
         cluster = self.cluster
         volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
-        of_class = [
+        return tuple(
             _class_refusals(pod_class, volume_index, cluster.crowded.get(pod_class.namespace))
             for pod_class in cluster.classes
-        ]
-        refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.run.now))
-        refusing_rules = [rule for rule in self.rules if answers(rule, "pod_refusal")]
-        for index, placed_pod in enumerate(cluster.pods):
-            pod = placed_pod.pod
-            of_pod = (
-                *self._evictability.refusals(pod),
-                *self._availability_refusals(PodIndex(index), pod),
-                *refusing(pod),
-                *of_class[placed_pod.class_index],
-            )
-            is_asked = self.kept or refusing_rules or cluster.budgets
-            passing = self._passing_refusals(PodIndex(index), pod, refusing_rules) if is_asked else ()
-            if of_pod or passing:
-                refusals[PodIndex(index)] = Refusal.in_one((*of_pod, *passing))
-        return refusals
+        )
+
+    @cached_property
+    def _refusing(self) -> Refusing:
+        return self.settings.plugins.refusing(ClusterView.of(self.cluster.snapshot, self.settings.run.now))
+
+    @cached_property
+    def _refusing_rules(self) -> Sequence[Rule]:
+        return [rule for rule in self.rules if answers(rule, "pod_refusal")]
 
     @cached_property
     def availability(self) -> Availability:

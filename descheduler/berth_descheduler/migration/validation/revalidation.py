@@ -139,7 +139,7 @@ class _Review:
         if node_now != move.source:
             return Invalid(MoveReason.POD_CHANGED, f"the pod is on {node_now}")
         problem = self._for_named if self._is_named(move) else self._problem
-        refusal = problem.pod_refusals.get(pod)
+        refusal = problem.pod_refusal(pod)
         if refusal is None or (self._is_beside(index, move) and _may_pass(refusal)):
             return None
         return Invalid(_reason_of_pod(refusal.reason), refusal.sentences)
