@@ -146,7 +146,7 @@ class _AroundSurges:
         if objects is None:
             return self._client.list(resource, namespace=namespace)
         of_namespace = [obj for obj in objects if obj.metadata.namespace == namespace]
-        # A connection that was forgotten on its way is noticed after a minute, and a quota is used up by any pod.
+        # A connection that was forgotten on its way is noticed after 45 s, and a quota is used up by any pod.
         is_too_old = resource is RESOURCE_QUOTAS and of_namespace
         if is_too_old or any(obj.metadata.unreadable for obj in of_namespace):
             return self._client.list(resource, namespace=namespace)  # a stand-in seems to select nothing

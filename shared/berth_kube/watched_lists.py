@@ -20,20 +20,18 @@ from berth_kube.errors import GoneError
 from berth_kube.informer import Informer, stop_informers
 from berth_kube.list_beside_watch import ListBesideWatch
 from berth_kube.listing import Listing, LooseListing
-from berth_kube.resources import NODES, PODS, RESERVATIONS, Resource
+from berth_kube.resources import Resource
 from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
-from berth_kube.watching import PROMPT_WATCH, WatchSettings
+from berth_kube.watching import PROMPT_WATCH
 
 _BEHIND_SECONDS: Final = 2.0
 """How long a watch may lag behind what a call has shown."""
 
-_RETURN_SECONDS: Final = 15.0
-"""Time for a watch that was cut to answer again, beyond its longest silence."""
+_RETURN_SECONDS: Final = 11.0
+"""Time for a watch that was cut to answer again, beyond its longest silence: 45 s in all."""
 
 _JOIN_SECONDS: Final = 1.0
 _STOP_POLL_SECONDS: Final = 0.2
-_PROMPT: Final = frozenset({PODS, NODES, RESERVATIONS})
-"""The kinds that decide where there is room: a plan must not be based on old ones."""
 
 
 class ListSource(Protocol):
@@ -115,7 +113,7 @@ class WatchedLists:
         if (kind := self._kind_of(resource, type)) is not None:
             yield from kind.follow(stop)
         if not stop.is_set():
-            yield from self._client.watch(resource, stop=stop, type=type, settings=_settings_of(resource))
+            yield from self._client.watch(resource, stop=stop, type=type, settings=PROMPT_WATCH)
 
     def kept(self, resource: Resource, type: type[T] = AS_DICT) -> Listing[T] | None:
         """Return what is kept of a kind now, None if nothing is; a watch can go on from its resourceVersion."""
@@ -165,7 +163,6 @@ class _WatchedKind(Generic[T]):
         self.resource = resource
         self._client = client
         self._item_type = item_type
-        self._settings = _settings_of(resource)
         self._is_current = threading.Condition()
         self._items: dict[ObjectKey, T] = {}
         self._is_listed = False
@@ -232,7 +229,7 @@ class _WatchedKind(Generic[T]):
     def _whole_since(self, resource_version: str) -> Listing[T]:
         """Return all objects once the watch has come to a version; in vain, lists them in one piece."""
         self.await_version(resource_version)
-        items = self.current_items(self._longest_silence_seconds)
+        items = self.current_items(_longest_silence_seconds())
         return self._client.list(self.resource, type=self._item_type) if items is None else Listing(items, "")
 
     def _watch_since(self, resource_version: str, handle: Callable[[WatchItem[T]], object]) -> None:
@@ -243,7 +240,8 @@ class _WatchedKind(Generic[T]):
                 self.resource,
                 type=self._item_type,
                 stop=stop,
-                settings=self._settings,
+                # Also of what changes rarely: a plan must not be based on what a dead connection would still show.
+                settings=PROMPT_WATCH,
                 since=since,
                 on_answer=self._answered,
             ),
@@ -306,13 +304,9 @@ class _WatchedKind(Generic[T]):
             is_current = self._is_current.wait_for(lambda: self._has_failed or self._is_up_to_date(), seconds)
             silent_seconds = time.monotonic() - self._answered_at
             is_watched = self._informer is not None and self._informer.is_alive
-            if self._has_failed or not is_current or not is_watched or silent_seconds > self._longest_silence_seconds:
+            if self._has_failed or not is_current or not is_watched or silent_seconds > _longest_silence_seconds():
                 return None
             return tuple(self._items.values())
-
-    @property
-    def _longest_silence_seconds(self) -> float:
-        return self._settings.silence_seconds + _RETURN_SECONDS
 
     def _is_up_to_date(self) -> bool:
         if self._version < self._awaited_version:
@@ -379,8 +373,8 @@ class _WatchedKind(Generic[T]):
             self._is_current.notify_all()
 
 
-def _settings_of(resource: Resource) -> WatchSettings:
-    return PROMPT_WATCH if resource in _PROMPT else WatchSettings()
+def _longest_silence_seconds() -> float:
+    return PROMPT_WATCH.silence_seconds + _RETURN_SECONDS
 
 
 def _key_of(item: object) -> ObjectKey:

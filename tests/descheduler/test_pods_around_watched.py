@@ -9,7 +9,7 @@ import pytest
 from berth_core.clock import SystemClock
 from berth_descheduler import picture as picture_module
 from berth_descheduler.picture import Picture
-from berth_kube import KubeClient, SurgeEligibility, connect, why_not_surge
+from berth_kube import KubeClient, SurgeEligibility, connect, watched_lists, why_not_surge
 from berth_kube.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -107,7 +107,7 @@ SMALL: Final = {"metadata": {"name": "small", "namespace": "shop"}}
 
 
 def test_a_quota_is_read_as_it_is_now(client: KubeClient, server: ScriptedServer) -> None:
-    """A connection that a balancer has forgotten would show for more than a minute what was used before."""
+    """A connection that a balancer has forgotten would show for most of a minute what was used before."""
     free, full = ({**SMALL, "status": {"hard": {"pods": "3"}, "used": {"pods": used}}} for used in ("0", "3"))
     server.on("GET", RESOURCE_QUOTAS.path(namespace=None), page(free))
     server.on("WATCH", RESOURCE_QUOTAS.path(namespace=None), Stream())
@@ -119,6 +119,23 @@ def test_a_quota_is_read_as_it_is_now(client: KubeClient, server: ScriptedServer
         assert [quota["status"]["used"] for quota in quotas] == [{"pods": "3"}]
         assert around.list(RESOURCE_QUOTAS, namespace="other").items == ()
     assert server.requests("GET", RESOURCE_QUOTAS.path(namespace="other")) == []
+
+
+@pytest.mark.parametrize("resource", KINDS)
+def test_a_connection_that_was_forgotten_is_noticed_within_45_seconds(
+    resource: Resource, client: KubeClient, server: ScriptedServer
+) -> None:
+    """A Service that would no longer select a pod must not be missed because a balancer has dropped its watch."""
+    path = resource.path(namespace=None)
+    server.on("GET", path, page(SMALL))
+    server.on("WATCH", path, Stream())
+    picture = Picture(client, "berth-system")
+    with picture.watched():
+        picture.around_surges().list(resource, namespace="other")
+        eventually("it is watched", lambda: server.requests("WATCH", path) != [], seconds=60)
+    # The server says something before the end of each connection, and a silent one is cut by the client soon after.
+    assert all(int(watch.query["timeoutSeconds"]) <= 30 for watch in server.requests("WATCH", path))
+    assert watched_lists._longest_silence_seconds() <= 45
 
 
 @pytest.mark.parametrize("resource", [SERVICES, HORIZONTAL_POD_AUTOSCALERS, RESOURCE_QUOTAS])
