@@ -124,6 +124,16 @@ class Snapshot:
         """Return this snapshot as one of a cluster where Berth has another namespace."""
         return self if own_namespace == self.own_namespace else replace(self, own_namespace=own_namespace)
 
+    def replace_in_order(self, **fields: Any) -> "Snapshot":  # noqa: ANN401 - fields of a snapshot
+        """Return a copy with other fields, whose objects are in the order of this snapshot already.
+
+        `dataclasses.replace` sorts the objects of all kinds again, for each look at a plan's next moves several times.
+        """
+        copied = object.__new__(Snapshot)
+        for name in self.__dataclass_fields__:  # and nothing of what is cached
+            object.__setattr__(copied, name, fields[name] if name in fields else getattr(self, name))
+        return copied
+
     @classmethod
     def empty(cls) -> "Snapshot":
         return cls()

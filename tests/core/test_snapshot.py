@@ -1,7 +1,7 @@
 import json
 import random
 from contextlib import suppress
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError, dataclass, replace
 from typing import Any
 
 import msgspec
@@ -176,6 +176,20 @@ def test_a_pod_that_has_ended_holds_nothing_of_its_node() -> None:
 
 def test_a_pod_that_has_ended_may_name_a_node_that_is_gone() -> None:
     Snapshot(pods=(pod("done", node="gone", phase="Succeeded"),)).check()
+
+
+def test_what_is_replaced_in_order_is_as_if_it_was_sorted_again() -> None:
+    nodes = tuple(node(name, unschedulable=name == "b") for name in ("a", "b", "c"))
+    snapshot = Snapshot(nodes=nodes, pods=(pod("y", node="a"), pod("x", node="c"), pod("z", node="b")))
+    assert set(snapshot.nodes_by_name) == {"a", "b", "c"}  # cached
+    left = {"nodes": snapshot.nodes[1:], "pods": snapshot.pods[:2], "leaving_freely": frozenset({"default/x"})}
+
+    in_order = snapshot.replace_in_order(**left)
+
+    assert in_order == replace(snapshot, **left)
+    assert [listed.metadata.name for listed in in_order.pods] == ["x", "y"]
+    assert set(in_order.nodes_by_name) == {"b", "c"}
+    assert (len(snapshot.nodes), len(snapshot.pods)) == (3, 3)
 
 
 def test_a_snapshot_does_not_change() -> None:

@@ -154,7 +154,7 @@ def with_surges(snapshot: Snapshot, but: Collection[str] = ()) -> Snapshot:
     needed_pods = (pod.key for pod in snapshot.pods if has_deployment(pod) and availability.refusal(pod) is not None)
     surging_keys = frozenset(needed_pods).difference(but)
     if surging_keys != snapshot.leaving_freely:
-        snapshot = dataclasses.replace(snapshot, leaving_freely=surging_keys)
+        snapshot = snapshot.replace_in_order(leaving_freely=surging_keys)
     budgets = snapshot.disruption_budgets
     if not budgets:
         return snapshot
@@ -162,8 +162,7 @@ def with_surges(snapshot: Snapshot, but: Collection[str] = ()) -> Snapshot:
     crowded = budgets_by_label.crowded
     staying_pods = (pod for pod in snapshot.pods if not has_deployment(pod) or pod.key in but)
     kept = {budget_key(covering_budget) for pod in staying_pods for covering_budget in budgets_by_label.covering(pod)}
-    return dataclasses.replace(
-        snapshot,
+    return snapshot.replace_in_order(
         disruption_budgets=tuple(
             budget if budget.metadata.namespace in crowded or budget_key(budget) in kept else _allowing_one(budget)
             for budget in budgets

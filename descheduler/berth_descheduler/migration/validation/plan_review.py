@@ -6,7 +6,6 @@ are still ahead.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from dataclasses import replace as replaced
 
 import msgspec
 
@@ -97,7 +96,7 @@ class PlanValidator:
             # Budgets move within seconds, and the eviction API asks them again under its own lock: a refusal here would
             # skip a move for a shortage that passes.
             every_pod = frozenset(pod.key for pod in snapshot.pods)
-            snapshot = replaced(snapshot, disruption_budgets=(), leaving_freely=every_pod)
+            snapshot = snapshot.replace_in_order(disruption_budgets=(), leaving_freely=every_pod)
         elif any(move.method is MoveMethod.SURGE for move in ahead.values()):
             snapshot = with_surges(snapshot)
         positions = sorted(ahead)
@@ -160,8 +159,7 @@ def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) 
     places = {
         reservation.metadata.uid for reservation in snapshot.reservations if _is_place_of(reservation, plan, positions)
     }
-    return replaced(
-        snapshot,
+    return snapshot.replace_in_order(
         nodes=tuple(_without_taints(node, plan) for node in snapshot.nodes),
         reservations=tuple(
             reservation for reservation in snapshot.reservations if reservation.metadata.uid not in places
@@ -177,8 +175,7 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
         for reservation in snapshot.reservations
         if reservation.plan == plan and reservation.awaits_room
     }
-    return replaced(
-        snapshot,
+    return snapshot.replace_in_order(
         reservations=tuple(
             reservation for reservation in snapshot.reservations if reservation.metadata.uid not in rooms
         ),
