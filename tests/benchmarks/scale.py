@@ -15,6 +15,7 @@ and a policy runs each minute.
 
 import argparse
 import json
+import os
 import random
 import socket
 import sys
@@ -246,7 +247,9 @@ def bench(sandbox: Sandbox, client: KubeClient, folder: Path) -> Iterator[Bench]
     with running_operator(sandbox, folder) as operator:
         forwarded, link = forward(sandbox, "berth-descheduler", folder)
         descheduler: ServiceProcess
+        os.environ["PYTHONMALLOC"] = "malloc"  # as its image does; the operator runs already
         with DeschedulerReplica(sandbox, folder, f"--kubeconfig={forwarded}") as descheduler:
+            del os.environ["PYTHONMALLOC"]
             yield Bench(sandbox, client, {"operator": operator.pid, "descheduler": descheduler.pid}, link)
 
 
