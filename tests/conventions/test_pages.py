@@ -41,7 +41,9 @@ OPTIONS_OF_CLOUDS: Final = {
 }
 """gcloud's, aws's and cosign's."""
 OPTIONS_OF_THE_RELEASE: Final = {"--dry-run", "--into"}
-OPTIONS_OF_BENCHMARKS: Final = {"--after", "--churn", "--live", "--plain", "--run-only", "--start-seconds"}
+OPTIONS_OF_BENCHMARKS: Final = {
+    *("--after", "--churn", "--live", "--plain", "--rest-only", "--run-only", "--start-seconds")
+}
 OPTIONS_OF_TUTORIALS: Final = {"--space"}
 """Of the goal that a page adds."""
 PROGRAMS: Final = (berth, serve, operator)
