@@ -76,6 +76,20 @@ def test_more_fillings_than_are_listed_prove_no_more_than_the_volume() -> None:
     assert (kept.fewest, kept.fillings) == (2, None)
 
 
+def test_as_many_fillings_as_may_be_listed_decide() -> None:
+    need, totals = np.array([[1, 1], [2, 1]]), np.array([9, 9])
+    types = [NodeType(np.array([20, 20]), totals, 4, may_be_empty=True)]
+    wasted = 2 * 20 - 9 - 2 * 9
+    listed = sum(20 - wasted <= first + 2 * second <= 20 for first, second in product(range(10), repeat=2))
+
+    decided = fewest_kept(need, totals, types, listed, NoDeadline())
+    open_still = fewest_kept(need, totals, types, listed - 1, NoDeadline())
+
+    assert decided.fewest == open_still.fewest == 2
+    assert decided.fillings is not None
+    assert open_still.fillings is None
+
+
 def test_nodes_that_would_have_to_be_full_to_the_last_are_proven_to_be_kept() -> None:
     """By volume four nodes of ten hold all pods, with one hundredth of their memory to spare."""
     snapshot = family("resources", 10, 5)

@@ -65,8 +65,8 @@ def fewest_kept(
         slack = always + largest_first[:kept].sum(axis=0) - demand
         if (slack[demand > 0] < 0).any():
             continue
-        fillings = None if is_over(deadline) else _list_fillings(need, totals, types, slack)
-        if fillings is None or sum(map(len, fillings)) > most_fillings:
+        fillings = None if is_over(deadline) else _list_fillings(need, totals, types, slack, most_fillings)
+        if fillings is None:
             break
         status, chosen = _choose(fillings, totals, types, kept, deadline)
         if status is not SolverStatus.IMPOSSIBLE:
@@ -74,18 +74,21 @@ def fewest_kept(
     return KeptNodes(kept, None)
 
 
-def _list_fillings(need: Ints, totals: Ints, types: Sequence[NodeType], slack: Ints) -> tuple[Ints, ...] | None:
-    """Return per type every filling that wastes no more than all nodes may; None if there are too many."""
+def _list_fillings(
+    need: Ints, totals: Ints, types: Sequence[NodeType], slack: Ints, at_most: int
+) -> tuple[Ints, ...] | None:
+    """Return per type every filling that wastes no more than all nodes may; None if there are more than `at_most`."""
     fillings: list[Ints] = []
     for node_type in types:
-        fillings_of_type = _list_of_type(need, np.minimum(node_type.most, totals), node_type.limit, slack)
+        left = at_most - sum(map(len, fillings))
+        fillings_of_type = _list_of_type(need, np.minimum(node_type.most, totals), node_type.limit, slack, left)
         if fillings_of_type is None:
             return None
         fillings.append(fillings_of_type)
     return tuple(fillings)
 
 
-def _list_of_type(need: Ints, most: Ints, limit: Ints, slack: Ints) -> Ints | None:
+def _list_of_type(need: Ints, most: Ints, limit: Ints, slack: Ints, at_most: int) -> Ints | None:
     """Return the fillings of a node, (fillings, kinds), kind by kind, the largest first; None if there are too many."""
     asked = np.flatnonzero(need.max(axis=0, initial=0))
     need, limit, least = need[:, asked], limit[asked], (limit - slack)[asked]
@@ -104,6 +107,9 @@ def _list_of_type(need: Ints, most: Ints, limit: Ints, slack: Ints) -> Ints | No
             return None
         used, fillings = used_then[rows, chosen_counts], fillings[rows]
         fillings[:, kind] = counts[chosen_counts]
+        # What is full enough already is a filling as it is, whatever comes.
+        if int((used >= least).all(axis=1).sum()) > at_most:
+            return None
     return fillings
 
 

@@ -13,7 +13,7 @@ the place of the counts: such a program is larger and much tighter.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -258,14 +258,23 @@ class PlacementModel:
         """
         program, aim = LinearProgram(), self._aims[0]
         stay_at = _positions(self._most > 0, program.add_columns(self._most[self._most > 0], whole=True))
-        freed = program.add_columns(self._most_of(aim), whole=True)
-        kept = program.add_columns(self._most_of(aim), costs=aim.weights)
-        self._add_conservation(program, stay_at)
-        self._add_room(program, stay_at, [freed])
-        for freed_column, kept_column in zip(freed, kept, strict=True):
-            program.add_row(np.array([freed_column, kept_column]), np.ones(2), lower=1.0)
+        if aim.worth is None:
+            kept = program.add_columns(self._most_of(aim), costs=aim.weights, whole=True)
+            self._add_conservation(program, stay_at)
+            self._add_room(program, stay_at, [kept], are_kept=True)
+            freed = program.columns + np.arange(len(kept))
+        else:  # the tree over weights ends sooner with a column for either side
+            freed = program.add_columns(self._most_of(aim), whole=True)
+            kept = program.add_columns(self._most_of(aim), costs=aim.weights)
+            self._add_conservation(program, stay_at)
+            self._add_room(program, stay_at, [freed])
+            for freed_column, kept_column in zip(freed, kept, strict=True):
+                program.add_row(np.array([freed_column, kept_column]), np.ones(2), lower=1.0)
         attempts = LONGER_ATTEMPT if program.columns <= _FEW_COLUMNS else FIRST_ATTEMPT
-        return self._read(program.solve(deadline, None, attempts=attempts), stay_at, [freed], None)
+        found = program.solve(deadline, None, attempts=attempts)
+        if found.values is not None and aim.worth is None:
+            found = replace(found, values=np.concatenate([found.values, 1 - found.values[kept]]))
+        return self._read(found, stay_at, [freed], None)
 
     def fewest_kept(self, most_fillings: int, deadline: Deadline) -> Solution:
         """Return what keeps the fewest nodes of the first aim, decided by whole fillings; its moves are not the fewest.
@@ -360,10 +369,12 @@ class PlacementModel:
             pair = np.array([moved_at[place, kind], stay_at[place, kind]])
             program.add_row(pair, np.ones(2), lower=int(self._counts[place, kind]))
 
-    def _add_room(self, program: LinearProgram, stay_at: Ints, aimed: Sequence[Ints]) -> None:
+    def _add_room(
+        self, program: LinearProgram, stay_at: Ints, aimed: Sequence[Ints], *, are_kept: bool = False
+    ) -> None:
         """Add the rows that keep each node within its room.
 
-        What an aim takes of a node is taken.
+        What an aim takes of a node is taken. With `are_kept` a column of `aimed` is 1 where it takes nothing.
         """
         need = self._packing.need[self._kinds]
         needs = [need, *(aim.needs[None, :] for aim in self._aims if aim.needs is not None)]
@@ -371,14 +382,16 @@ class PlacementModel:
         for place, node in enumerate(self._places):
             used_kinds = np.flatnonzero(stay_at[place] >= 0)
             for column in np.flatnonzero(~redundant[:, place]):
-                limit = float(self._limit[column, place])
+                limit = room_left = float(self._limit[column, place])
                 index, value = [stay_at[place, used_kinds]], [need[used_kinds, column].astype(float)]
                 for aim, columns in zip(self._aims, aimed, strict=True):
-                    freed_column = columns[aim.nodes == node]
-                    index.append(freed_column)
-                    value.append(np.full(len(freed_column), limit if aim.needs is None else float(aim.needs[column])))
+                    aimed_column = columns[aim.nodes == node]
+                    amount = limit if aim.needs is None else float(aim.needs[column])
+                    index.append(aimed_column)
+                    value.append(np.full(len(aimed_column), -amount if are_kept else amount))
+                    room_left -= amount * len(aimed_column) if are_kept else 0
                 scale = _row_scale(limit)
-                program.add_row(np.concatenate(index), np.concatenate(value) / scale, upper=limit / scale)
+                program.add_row(np.concatenate(index), np.concatenate(value) / scale, upper=room_left / scale)
 
     def _add_freed(self, program: LinearProgram, stay_at: Ints, moved_at: Ints, aimed: Sequence[Ints]) -> None:
         """Add the rows that keep freed nodes empty.
