@@ -421,9 +421,10 @@ class _ConsolidateRun:
             applied = draining if self._apply(draining) else None
             if applied is not None and (merit := (draining.worth, *self._merit_of_moves())) > best:
                 done, best = draining, merit
-        if done is not None and applied is not done:
+        if applied is not done:
             self._state.undo_to(0)
-            self._apply(done)
+            if done is not None:
+                self._apply(done)
         return done
 
     def _merit_of_moves(self) -> tuple[int, int]:

@@ -188,6 +188,43 @@ def test_a_cheap_empty_node_is_filled_though_no_two_pods_may_share_a_zone() -> N
     assert replay_steps(api_items(snapshot), moves_of(made)) == []
 
 
+def test_moves_that_would_fill_dearer_nodes_than_they_free_are_not_made() -> None:
+    """The integer program's answer has no order, and what the search finds beside its filled nodes costs money."""
+    gpu, hostname = "example.com/gpu", "kubernetes.io/hostname"
+    sizes = [("7", "5Gi", "8"), ("7", "2Gi", "8"), ("7", "8Gi", "8"), ("7", "8Gi", "8"), ("6", "5Gi", "8")]
+    nodes = tuple(
+        node(f"n{number}", cpu=cpu, memory=memory, allocatable={gpu: gpus}, labels={hostname: f"n{number}", TYPE: kind})
+        for number, ((cpu, memory, gpus), kind) in enumerate(
+            zip([*sizes, ("7", "7Gi", "5")], ("five", "seven", "seven", "four", "two", "five"), strict=True)
+        )
+    )
+    beside_data = LabelSelector(match_labels={"app": "data"})
+    term = PodAffinityTerm(topology_key=hostname, label_selector=beside_data)
+    apart = Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
+    apps = (("web", 0), ("web", 3), ("data", 2), ("web", 0), ("data", 1), ("batch", 1), ("web", 3))
+    pods = tuple(
+        pod(
+            f"{app}-{number}",
+            node=f"n{on}",
+            cpu="4" if on == 2 else "2",
+            memory=None,
+            requests={"memory": "3Gi" if on == 2 else "1Gi", gpu: "2" if on == 2 else "3"},
+            labels={"app": app},
+            controller=owner(name=app),
+            affinity=None if app == "batch" else apart,
+        )
+        for number, (app, on) in enumerate(apps)
+    )
+    prices = {"two": 2, "four": 4, "five": 5, "seven": 7}
+
+    made = plan(Snapshot(nodes=nodes, pods=pods), consolidating(exact=True, nodePrice={"instanceTypes": prices}))
+
+    price_of = {one.metadata.name: 1_000_000 * prices[one.metadata.labels[TYPE]] for one in nodes}
+    costs = sum(price_of[name] for name in made.filled_nodes)
+    assert money(made) == sum(price_of[name] for name in made.freed_nodes) - costs
+    assert bool(made.moves) is (money(made) > 0)
+
+
 FULL_BESIDE_EMPTY = {"instanceTypes": {"small": 0.3, "medium": 0.4, "large": 0.5}}
 
 
