@@ -257,8 +257,10 @@ class _ConsolidateRun:
         search = DrainSearch(self._packing, self._state, candidates, open_nodes, limits)
         search.run()
         self._out_of_time |= search.out_of_time
+        # The nodes of the answer with their pods placed by the search, which knows what these ask of one another.
+        answered = search.drain(solved.found[-1].nodes)
         others = []
-        for other in reversed(search.found):
+        for other in [*([answered] if answered.filled.complete else []), *reversed(search.found)]:
             targets = [*other.filled.arrivals[:, 1].tolist(), *(placed.target for placed in other.dependent)]
             others.append(replace(other, worth=other.worth - int(costs[np.isin(nodes, targets)].sum())))
         return self._improve(draining, [*([draining] if draining else []), *others])

@@ -188,41 +188,88 @@ def test_a_cheap_empty_node_is_filled_though_no_two_pods_may_share_a_zone() -> N
     assert replay_steps(api_items(snapshot), moves_of(made)) == []
 
 
-def test_moves_that_would_fill_dearer_nodes_than_they_free_are_not_made() -> None:
-    """The integer program's answer has no order, and what the search finds beside its filled nodes costs money."""
-    gpu, hostname = "example.com/gpu", "kubernetes.io/hostname"
-    sizes = [("7", "5Gi", "8"), ("7", "2Gi", "8"), ("7", "8Gi", "8"), ("7", "8Gi", "8"), ("6", "5Gi", "8")]
+def shunning(app: str, key: str) -> Affinity:
+    """The pods of an app are not wanted in the same domain."""
+    term = PodAffinityTerm(topology_key=key, label_selector=LabelSelector(match_labels={"app": app}))
+    return Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
+
+
+def saved_by(made: Plan, nodes: tuple[Node, ...], prices: dict[str, int]) -> int:
+    """What the freed nodes cost less what the filled ones do, in millionths."""
+    price_of = {one.metadata.name: 1_000_000 * prices[one.metadata.labels[TYPE]] for one in nodes}
+    return sum(price_of[name] for name in made.freed_nodes) - sum(price_of[name] for name in made.filled_nodes)
+
+
+def test_moves_that_would_fill_a_dearer_node_than_they_free_are_not_made() -> None:
+    """The integer program's answer has no order, and what the search finds beside the filled node costs money."""
+    prices = {"one": 1, "two": 2, "three": 3, "four": 4}
     nodes = tuple(
-        node(f"n{number}", cpu=cpu, memory=memory, allocatable={gpu: gpus}, labels={hostname: f"n{number}", TYPE: kind})
-        for number, ((cpu, memory, gpus), kind) in enumerate(
-            zip([*sizes, ("7", "7Gi", "5")], ("five", "seven", "seven", "four", "two", "five"), strict=True)
+        node(name, cpu=cpu, labels={ZONE: zone, TYPE: kind, "pool": pool})
+        for name, cpu, zone, kind, pool in (
+            ("n0", "7", "z3", "two", "b"),
+            ("n2", "9", "z2", "one", "a"),
+            ("n3", "7", "z3", "three", "a"),
+            ("n4", "10", "z4", "four", "b"),
         )
     )
-    beside_data = LabelSelector(match_labels={"app": "data"})
-    term = PodAffinityTerm(topology_key=hostname, label_selector=beside_data)
-    apart = Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
+    pods = tuple(
+        pod(
+            f"{app}-{number}",
+            node=on,
+            cpu=cpu,
+            memory=None,
+            labels={"app": app},
+            controller=owner(name=app),
+            affinity=shunning("data", ZONE) if app == "data" else None,
+            node_selector={"pool": "b"} if app == "data" else {},
+        )
+        for number, (app, on, cpu) in enumerate(
+            (("web", "n3", "4"), ("data", "n2", "4"), ("data", "n0", "4"), ("web", "n2", "4"), ("data", "n3", "0"))
+        )
+    )
+
+    made = plan(Snapshot(nodes=nodes, pods=pods), consolidating(exact=True, nodePrice={"instanceTypes": prices}))
+
+    assert money(made) == saved_by(made, nodes, prices)
+    assert bool(made.moves) is (money(made) > 0)
+
+
+def test_cheap_empty_nodes_are_filled_by_pods_that_shun_one_another_in_the_way_that_leaves_them_apart() -> None:
+    """The integer program knows no anti-affinity to another app: its answer has no order, another of the same has."""
+    gpu, hostname = "example.com/gpu", "kubernetes.io/hostname"
+    prices = {"two": 2, "four": 4, "five": 5, "seven": 7}
+    nodes = tuple(
+        node(name, cpu=cpu, memory=memory, allocatable={gpu: gpus}, labels={hostname: name, TYPE: kind})
+        for name, cpu, memory, gpus, kind in (
+            ("n0", "7", "5Gi", "8", "five"),
+            ("n1", "7", "2Gi", "8", "seven"),
+            ("n2", "7", "8Gi", "8", "seven"),
+            ("n3", "7", "8Gi", "8", "four"),
+            ("n4", "6", "5Gi", "8", "two"),
+            ("n5", "7", "7Gi", "5", "five"),
+        )
+    )
     apps = (("web", 0), ("web", 3), ("data", 2), ("web", 0), ("data", 1), ("batch", 1), ("web", 3))
     pods = tuple(
         pod(
             f"{app}-{number}",
             node=f"n{on}",
             cpu="4" if on == 2 else "2",
-            memory=None,
-            requests={"memory": "3Gi" if on == 2 else "1Gi", gpu: "2" if on == 2 else "3"},
+            memory="3Gi" if on == 2 else "1Gi",
+            requests={gpu: "2" if on == 2 else "3"},
             labels={"app": app},
             controller=owner(name=app),
-            affinity=None if app == "batch" else apart,
+            affinity=None if app == "batch" else shunning("data", hostname),
         )
         for number, (app, on) in enumerate(apps)
     )
-    prices = {"two": 2, "four": 4, "five": 5, "seven": 7}
+    snapshot = Snapshot(nodes=nodes, pods=pods)
 
-    made = plan(Snapshot(nodes=nodes, pods=pods), consolidating(exact=True, nodePrice={"instanceTypes": prices}))
+    made = plan(snapshot, consolidating(exact=True, nodePrice={"instanceTypes": prices}))
 
-    price_of = {one.metadata.name: 1_000_000 * prices[one.metadata.labels[TYPE]] for one in nodes}
-    costs = sum(price_of[name] for name in made.filled_nodes)
-    assert money(made) == sum(price_of[name] for name in made.freed_nodes) - costs
-    assert bool(made.moves) is (money(made) > 0)
+    assert (made.freed_nodes, made.filled_nodes) == (("n1", "n2"), ("n4", "n5"))
+    assert money(made) == saved_by(made, nodes, prices) == 7_000_000
+    assert replay_steps(api_items(snapshot), moves_of(made)) == []
 
 
 FULL_BESIDE_EMPTY = {"instanceTypes": {"small": 0.3, "medium": 0.4, "large": 0.5}}
