@@ -144,6 +144,24 @@ def test_no_end_frees_more_than_the_bounds_say_nor_with_fewer_moves(snapshot: Sn
                 assert fewest_moves(counts, more) <= moves
 
 
+@pytest.mark.parametrize(
+    ("of_large", "of_small", "want_most"),
+    [("8Gi", "1Gi", 1), ("7Gi", "1Gi", 2), ("8Gi", None, 2)],
+    ids=["nothing fits beside it", "a small pod fits beside it", "pods without memory fit beside it"],
+)
+def test_a_pod_that_fills_a_node_counts_as_a_whole_node(of_large: str, of_small: str | None, want_most: int) -> None:
+    """Seven cores need two of four nodes, and the pod that fills the memory of a third leaves three cores unused."""
+    nodes = tuple(node(f"n{index}", cpu="4", memory="8Gi") for index in range(4))
+    large = pod("large", node="n0", cpu="1", memory=of_large, controller=owner(name="large"))
+    small = tuple(
+        pod(f"p{n}", node=f"n{n}", cpu=cpu, memory=of_small, controller=owner(name="small"))
+        for n, cpu in ((1, "3"), (2, "2"), (3, "2"))
+    )
+    packing, sources = read(Snapshot(nodes=nodes, pods=(large, *small)))
+
+    assert most_freed_by_volume(packing, sources.to_empty, sources.empty) == want_most
+
+
 @holds_for(tiny_clusters(), st.sampled_from(((1, 0), (2, 0), (2, 4), (3, 2), (4, 4), (5, 1), (6, 0), (8, 8))))
 def test_no_end_has_room_for_more_than_the_bounds_say_nor_with_fewer_moves(
     snapshot: Snapshot, shape: tuple[int, int]

@@ -186,8 +186,10 @@ def test_little_is_asked_after_the_time_limit_and_the_nodes_left_out_say_so() ->
         pod(f"p{index:02}", node=f"n{index:02}", cpu=f"{2_100 + index}m", memory=None, controller=owner(name="set"))
         for index in range(number)
     )
+    # Without a pod that fits beside those, the bound alone proves that no node can be emptied.
+    beside = pod("small", node="n00", cpu="100m", memory=None, controller=owner(name="set"))
 
-    made = plan(Snapshot(nodes=alike.nodes, pods=pods), consolidating(), TimeIsOver())
+    made = plan(Snapshot(nodes=alike.nodes, pods=(*pods, beside)), consolidating(), TimeIsOver())
 
     reasons = Counter(one.reason for one in made.refused if one.kind is RefusedKind.NODE)
     late = [one.message for one in made.refused if one.reason is RefusalReason.TIME_LIMIT]

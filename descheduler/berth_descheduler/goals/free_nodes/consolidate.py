@@ -35,9 +35,11 @@ from berth_descheduler.planner.solver import (
     Filled,
     FillLimits,
     Ints,
+    JointDraining,
     Transition,
     apply_transition,
     build_packing_model,
+    is_mostly_tied,
     is_small_enough,
     least_cost,
     most_freed_by_number,
@@ -299,6 +301,10 @@ class _ConsolidateRun:
 
         Sets are looked for near those that are wished, too.
         """
+        joint = self._empty_jointly()
+        if joint is not None and self._out_of_time:
+            self._search(FillLimits(), rounds=0)  # Only for its bounds: a round that began would end too late.
+            return self._improve(None, [joint])
         draining = self._search(FillLimits(), wished=wished)
         # Pods that are moved aside make the order hard to find: direct moves alone may empty as much.
         if draining is None or self._is_second_choice:
@@ -306,7 +312,28 @@ class _ConsolidateRun:
             draining = self._improve(self._search(_DIRECTLY), [draining] if draining else [])
         if self._out_of_time:
             draining = self._improve(draining, self._drain_simply(draining))
-        return draining
+        return self._improve(draining, [joint]) if joint else draining
+
+    def _empty_jointly(self) -> Draining | None:
+        """Return what is found where all pods of a set are placed together; None where most pods are not tied.
+
+        Moves are not counted there, nor what nodes are worth.
+        """
+        is_limited = self._budget is not None or self._min_savings or self._candidates.differ
+        if is_limited or not is_mostly_tied(self._packing):
+            return None
+        search = JointDraining(
+            self._packing,
+            self._state,
+            self._candidates,
+            self._open,
+            self._may_leave,
+            most=self._most,
+            deadline=EarlierDeadline(self._deadline, _FOR_ORDER),
+        )
+        joint = search.run()
+        self._out_of_time |= search.out_of_time
+        return joint
 
     def _search(
         self, filling: FillLimits, *, rounds: int = MOST_ROUNDS, wished: Sequence[Draining] = ()

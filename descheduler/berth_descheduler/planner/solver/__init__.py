@@ -24,6 +24,7 @@ from berth_descheduler.planner.solver.exact import (
 from berth_descheduler.planner.solver.filling import Filled, FillLimits
 from berth_descheduler.planner.solver.full_nodes import pack_fully
 from berth_descheduler.planner.solver.growing import DependentPods
+from berth_descheduler.planner.solver.joint_draining import JointDraining, is_mostly_tied
 from berth_descheduler.planner.solver.model import Ints, PackingModel, build_packing_model
 from berth_descheduler.planner.solver.room_bound import RoomBound, bound_room
 from berth_descheduler.planner.solver.room_improving import RoomGoal, improve_room
@@ -44,6 +45,7 @@ __all__ = [
     "FillLimits",
     "Filled",
     "Ints",
+    "JointDraining",
     "KindSpread",
     "PackingModel",
     "Reached",
@@ -57,6 +59,7 @@ __all__ = [
     "bound_room",
     "build_packing_model",
     "improve_room",
+    "is_mostly_tied",
     "is_small_enough",
     "least_cost",
     "most_freed_by_number",

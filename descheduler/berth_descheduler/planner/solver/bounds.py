@@ -2,7 +2,8 @@
 
 By volume: whatever is moved where, a node that is kept holds at most what it has for movable pods (or what it holds of
 them now, if it is over-booked or takes no pods), so the nodes that are empty at the end cannot have more than all nodes
-have together less what the movable pods ask for. This is a bound per resource, for ejections too.
+have together less what the movable pods ask for. This is a bound per resource, for ejections too. A pod beside which no
+other fits, as it takes all of one resource of any node, counts for as much of the others as the smallest such node has.
 By number: each freed node's pods each take a move of their own, so the nodes with the fewest pods are the cheapest.
 
 Where nodes have weights, what counts is the worth of the freed ones, not their number. Each bound on the number says
@@ -37,13 +38,40 @@ def taken_by_movable(packing: PackingModel) -> Ints:
     return taken
 
 
+def _spare_amounts(packing: PackingModel, hold: Ints, taken: Ints) -> Ints:
+    """Return how much of each resource all nodes hold beyond what movable pods take wherever they go; (resources,)."""
+    spare: Ints = (hold - taken)[:, packing.takes].sum(axis=1)
+    counts = np.bincount(packing.pod_kind[packing.pod_kind >= 0], minlength=packing.kinds)
+    movable_kinds = np.flatnonzero(counts)
+    if not len(movable_kinds):
+        return spare
+    least = packing.need[movable_kinds].min(axis=0)
+    most_by_profile = {
+        profile: (hold * (allowed & packing.takes)).max(axis=1)
+        for profile, allowed in packing.allowed_by_profile.items()
+    }
+    most = np.array([most_by_profile[profile] for profile in packing.profile[movable_kinds].tolist()])
+    is_filling = ((least > 0) & (packing.need[movable_kinds] + least > most)).any(axis=1)
+    for kind in movable_kinds[is_filling].tolist():
+        need = packing.need[kind]
+        homes = np.unique(packing.pod_node[packing.pod_kind == kind])
+        # Over-booked nodes, and those that no longer take pods, may hold it beside others as they do now.
+        may_hold = packing.allowed(kind) & packing.takes & (hold >= need[:, None])[need > 0].all(axis=0)
+        may_hold[homes] = True
+        is_alone = ((least > 0)[:, None] & (hold[:, may_hold] < (need + least)[:, None])).any(axis=0).all()
+        if is_alone:
+            spare -= counts[kind] * np.maximum(hold[:, may_hold].min(axis=1) - need, 0)
+    return spare
+
+
 def most_freed_by_volume(packing: PackingModel, to_empty: Sequence[int], empty: Sequence[int]) -> int:
     """Return how many more nodes than now can be empty at most."""
     hold, taken = holds(packing), taken_by_movable(packing)
     clearable = np.array([*to_empty, *empty], dtype=np.int64)
     most_empty = len(clearable)
+    spare = _spare_amounts(packing, hold, taken)
     for column in np.flatnonzero(packing.need.max(axis=0, initial=0)):
-        spare_amount = int((hold[column] - taken[column])[packing.takes].sum())
+        spare_amount = int(spare[column])
         most_empty = min(most_empty, int((np.cumsum(np.sort(hold[column, clearable])) <= spare_amount).sum()))
     return max(0, most_empty - len(empty))
 
@@ -73,9 +101,9 @@ def worth_by_volume(packing: PackingModel, nodes: Ints, empty: Ints, worth: Ints
     """Return the most that freed nodes can be worth, while the empty ones stay empty."""
     hold, taken = holds(packing), taken_by_movable(packing)
     worth_bound = int(worth.sum())
+    spare = _spare_amounts(packing, hold, taken) - hold[:, empty].sum(axis=1)
     for column in np.flatnonzero(packing.need.max(axis=0, initial=0)):
-        spare = int((hold[column] - taken[column])[packing.takes].sum() - hold[column, empty].sum())
-        worth_bound = min(worth_bound, most_worth(worth, hold[column, nodes], spare))
+        worth_bound = min(worth_bound, most_worth(worth, hold[column, nodes], int(spare[column])))
     return worth_bound
 
 
