@@ -29,7 +29,7 @@ from monitoring_expressions import asked_series
 from service_processes import OperatorProcess, script
 from waiting import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 POLICY = "people"
 OVER_HTTP = "berth_rest_"
@@ -120,7 +120,6 @@ def test_a_cluster_is_looked_at_before_anything_runs(scene: Scene, terminal: Ter
     assert "POLICY is 'none'" in terminal.call("policies", "run", "none", want=2)
 
 
-@pytest.mark.deep
 def test_people_run_a_policy_look_at_its_plan_approve_it_and_see_what_came_of_it(
     scene: Scene, serving_operator: OperatorProcess, terminal: Terminal, tmp_path: Path
 ) -> None:
@@ -152,7 +151,6 @@ def test_people_run_a_policy_look_at_its_plan_approve_it_and_see_what_came_of_it
     scene.require_peace(pods=6)
 
 
-@pytest.mark.deep
 def test_a_plan_that_waits_is_aborted_and_nothing_moves(scene: Scene, terminal: Terminal, tmp_path: Path) -> None:
     scene.client.create(DESCHEDULER_POLICIES, policy())
     with service(scene.sandbox, tmp_path):
@@ -167,7 +165,6 @@ def test_a_plan_that_waits_is_aborted_and_nothing_moves(scene: Scene, terminal: 
     scene.require_peace(pods=6)
 
 
-@pytest.mark.deep
 def test_a_live_picture_shows_a_run_on_a_terminal(scene: Scene, terminal: Terminal) -> None:
     ours, theirs = pty.openpty()
     command = [script("berth"), "top", "--interval=200ms"]

@@ -68,7 +68,7 @@ from control_planes import control_plane
 from service_processes import script
 from waiting import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 NAMESPACE: Final = "shop"
 AUTOSCALERS: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"

@@ -21,7 +21,7 @@ from berth_operator.reservation.act.fences import FenceManager
 from handover_builders import DEADLINE
 from handover_simulation import NODE, Actor, HandoverSimulation, KilledError, play_interrupted
 
-LENGTHS: Final = (5.0, 70.0, 300.0)
+LENGTHS: Final = (pytest.param(5.0, marks=pytest.mark.deep), 70.0, 300.0)
 MORE_LENGTHS: Final = tuple(float(text) for text in os.environ.get("BERTH_LONGER_OUTAGES", "").split(",") if text)
 
 OUTAGES: Final[dict[str, frozenset[Actor]]] = {

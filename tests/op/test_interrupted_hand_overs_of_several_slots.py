@@ -93,7 +93,9 @@ def cut(simulation: HandoverSimulation) -> None:
     simulation.interrupt(frozenset({Actor.API_SERVER}), 70.0)
 
 
-@pytest.mark.parametrize("interrupt", [kill, stop, cut])
+@pytest.mark.parametrize(
+    "interrupt", [kill, *(pytest.param(interrupt, marks=pytest.mark.deep) for interrupt in (stop, cut))]
+)
 def test_all_slots_go_to_the_pod_though_it_is_interrupted_after_any_write(
     interrupt: Callable[[HandoverSimulation], None],
 ) -> None:

@@ -37,7 +37,9 @@ def test_a_set_that_grows_no_further_is_shaken() -> None:
     assert quality.reached == quality.upper_bound == 12
 
 
-@pytest.mark.parametrize("name", ["resources", "gpus", "mixed", "pools"])
+@pytest.mark.parametrize(
+    "name", ["resources", "mixed", *(pytest.param(name, marks=pytest.mark.deep) for name in ("gpus", "pools"))]
+)
 def test_every_step_of_a_grown_plan_is_feasible(name: str) -> None:
     snapshot = family(name, 9, 1)
 
@@ -48,7 +50,7 @@ def test_every_step_of_a_grown_plan_is_feasible(name: str) -> None:
     assert replay_waves(api_items(snapshot), moves_of(made)) == []
 
 
-@pytest.mark.parametrize("name", ["gpus", "mixed"])
+@pytest.mark.parametrize("name", ["mixed", pytest.param("gpus", marks=pytest.mark.deep)])
 def test_on_many_nodes_the_fullest_are_filled_first(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node counts as one of many from the ninth on, and their order is older than the last pods placed."""
     snapshot = family(name, 24, 1)

@@ -90,6 +90,7 @@ def ended_at_last(process: subprocess.Popen[bytes]) -> Iterator[None]:
         process.wait()
 
 
+@pytest.mark.deep
 def test_a_block_leaves_neither_process_nor_folder(home: Path) -> None:
     settings = SandboxSettings(nodes=2, node_cpu="8", node_memory="16Gi", node_pods=50)
     with control_plane(settings) as started:

@@ -18,7 +18,7 @@ from metrics_server import MetricsServer, availability, node_metrics, pod_metric
 from service_processes import script
 from waiting import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 NAMESPACE = "hot-nodes"
 POLICY = f"""
