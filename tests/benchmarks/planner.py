@@ -66,6 +66,9 @@ OPTIMUM_SECONDS = 20.0
 SOLVER_SECONDS = 2.0
 """Of the processor."""
 
+TIED_SECONDS = {2_000: 20.0, 10_000: 60.0}
+"""Of the processor, by nodes; its problem is made within them."""
+
 PIECES_NODES = 100
 TENTH_MOVES = (5, 10)
 TENTH_FILL = Fraction(9, 10)
@@ -539,6 +542,23 @@ def reading_rows(largest: int) -> Iterator[Row]:
         gc.collect()
 
 
+def tied_rows(largest: int) -> Iterator[Row]:
+    """Yield what is freed in a limited time where most pods are tied to nodes or to each other."""
+    for size, seconds in TIED_SECONDS.items():
+        if size > largest:
+            continue
+        snapshot = generate_constrained(Recipe(size, 0.80, node_millis=8_000, node_mib=32 * 1024))
+        found = plan_on(snapshot, consolidating(None, exact=False), ProcessorDeadline(seconds))
+        asked = f"consolidate, no budget, {seconds:.0f} s"
+        wanted = ">= 96 %" if size == 2_000 else f"<= {1.1 * seconds:.0f} s"
+        beside = f"{found.prepared_seconds:.1f} s for its problem"
+        yield Row(
+            f"constrained {size} nodes, {len(snapshot.pods)} pods", asked, wanted, _freed(found), found.took, beside
+        )
+        del found, snapshot
+        gc.collect()
+
+
 def scale_rows(largest: int) -> Iterator[Row]:
     """Yield what whole commands take on clusters of many request pairs, at five sizes, and on the largest of few."""
     for size in (size for size in SCALE_SIZES if size <= largest):
@@ -596,6 +616,7 @@ ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "openb": openb_rows,
     "cost": cost_rows,
     "reading": reading_rows,
+    "tied": tied_rows,
     "scale": scale_rows,
 }
 

@@ -30,8 +30,8 @@ OPTIONS_OF_OTHERS: Final = {
     *("--patch-file", "--data-urlencode", "--dry-run", "--from-env-file", "--server-side"),
 }
 """kubectl's, helm's and curl's, in examples."""
-OPTIONS_OF_INSTALLERS: Final = {"--archive", "--entrypoint", "--manifest", "--rm", "--user"}
-"""krew's and docker's."""
+OPTIONS_OF_INSTALLERS: Final = {"--archive", "--entrypoint", "--manifest", "--no-compile", "--rm", "--user"}
+"""krew's, docker's and pip's."""
 OPTIONS_OF_BACKUPS: Final = {"--bump-revision", "--exclude-resources", "--mark-compacted"}
 """etcdutl's and velero's."""
 OPTIONS_OF_CLOUDS: Final = {

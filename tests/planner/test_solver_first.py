@@ -80,7 +80,9 @@ def test_with_many_kinds_the_most_is_asked_for_first() -> None:
     assert len(exact.found) == 1, "not node by node"
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.deep) if name in ("gpus", "multi") else name for name in FAMILIES]
+)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2))])
 def test_with_the_solver_no_less_is_freed_and_every_step_fits(name: str, seed: int) -> None:
     snapshot = family(name, 10, seed)

@@ -132,8 +132,6 @@ class JointDraining:
         worth = self._candidates.worth_of(nodes)
         return Draining.of(self._packing, nodes, placements, filled, moves=len(placements), worth=worth)
 
-    # Which nodes.
-
     def _weigh_candidates(self) -> npt.NDArray[np.float64]:
         """Return how hard each node is to empty: the size of its pods, large ones twice; (nodes,)."""
         movable = np.flatnonzero(self._packing.pod_kind >= 0)
@@ -156,8 +154,6 @@ class JointDraining:
             if len(staying) > 1:
                 share = {pod: need[self._kind[pod], column] / max(1, need[self._kind[pod], binding]) for pod in staying}
                 self._leaving.add(max(staying, key=lambda pod: (share[pod], pod)))
-
-    # One set of nodes.
 
     def _empty_cheapest(self, count: int) -> bool:
         """Begin anew with so many nodes; return whether every pod has a place.
@@ -284,8 +280,6 @@ class JointDraining:
                 return True
             self._undo_to(mark)
         return False
-
-    # The books.
 
     def _fits(self, pod: PodIndex, node: NodeIndex) -> bool:
         """Return whether a node has room for what a pod asks for."""
