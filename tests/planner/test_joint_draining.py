@@ -113,6 +113,30 @@ def test_out_of_time_it_leaves_a_plan_to_the_simple_pass(monkeypatch: pytest.Mon
     assert replay_steps(api_items(snapshot), moves_of(made)) == []
 
 
+class TimeForAsking:
+    """A deadline that has passed once it was asked so many times."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+
+    def remaining_seconds(self) -> float:
+        self._left -= 1
+        return max(0.0, float(self._left))
+
+
+def test_with_more_time_a_plan_frees_no_fewer_than_the_simple_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint_draining, "_LEAST_CELLS", 0)
+    snapshot = tied(16, 4, requested=0.5)
+    simple = plan(snapshot, consolidating(), TimeIsOver()).quality
+
+    with_some_time = plan(snapshot, consolidating(), TimeForAsking(200)).quality
+
+    assert simple is not None
+    assert with_some_time is not None
+    assert with_some_time.out_of_time
+    assert with_some_time.reached >= simple.reached
+
+
 def test_small_clusters_and_those_with_few_ties_are_searched_without() -> None:
     problem, _, small, _ = searched(tied(40))
 

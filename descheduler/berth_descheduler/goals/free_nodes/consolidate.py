@@ -304,7 +304,8 @@ class _ConsolidateRun:
         joint = self._empty_jointly()
         if joint is not None and self._out_of_time:
             self._search(FillLimits(), rounds=0)  # Only for its bounds: a round that began would end too late.
-            return self._improve(None, [joint])
+            draining = self._improve(None, [joint])
+            return self._improve(draining, self._drain_simply(draining))
         draining = self._search(FillLimits(), wished=wished)
         # Pods that are moved aside make the order hard to find: direct moves alone may empty as much.
         if draining is None or self._is_second_choice:
