@@ -134,15 +134,15 @@ def read_timestamp(text: str | None) -> datetime | None:
 
 def format_timestamp(moment: datetime) -> str:
     """Format a `Time` as the API server writes it: UTC, `Z`, fractions of a second cut off."""
-    return _format_naive(moment, "seconds")
+    return _format_at_utc(moment, "seconds")
 
 
 def format_precise_timestamp(moment: datetime) -> str:
     """Format a `MicroTime`, as in Leases: UTC, six decimals, `Z`."""
-    return _format_naive(moment, "microseconds")
+    return _format_at_utc(moment, "microseconds")
 
 
-def _format_naive(moment: datetime, timespec: str) -> str:
+def _format_at_utc(moment: datetime, timespec: str) -> str:
     # Not strftime: its %Y writes the year 1 as 1, which RFC 3339 parsers reject.
     at_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     return at_utc.isoformat(timespec=timespec).removesuffix("+00:00") + "Z"

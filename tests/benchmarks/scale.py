@@ -15,7 +15,6 @@ and a policy runs each minute.
 
 import argparse
 import json
-import os
 import random
 import socket
 import sys
@@ -242,14 +241,20 @@ def build_policy(moves: int, *, interval: str = "24h", **limits: Any) -> dict[st
     }
 
 
+class DeschedulerOfImage(DeschedulerReplica):
+    """A descheduler with the allocator that its image has it use."""
+
+    def __init__(self, sandbox: Sandbox, folder: Path, *options: str) -> None:
+        super().__init__(sandbox, folder, *options)
+        self._command = ("env", "PYTHONMALLOC=malloc", *self._command)
+
+
 @contextmanager
 def bench(sandbox: Sandbox, client: KubeClient, folder: Path) -> Iterator[Bench]:
     with running_operator(sandbox, folder) as operator:
         forwarded, link = forward(sandbox, "berth-descheduler", folder)
         descheduler: ServiceProcess
-        os.environ["PYTHONMALLOC"] = "malloc"  # as its image does; the operator runs already
-        with DeschedulerReplica(sandbox, folder, f"--kubeconfig={forwarded}") as descheduler:
-            del os.environ["PYTHONMALLOC"]
+        with DeschedulerOfImage(sandbox, folder, f"--kubeconfig={forwarded}") as descheduler:
             yield Bench(sandbox, client, {"operator": operator.pid, "descheduler": descheduler.pid}, link)
 
 

@@ -52,7 +52,7 @@ def searched(snapshot: Snapshot) -> tuple[Problem, State, PackingModel, JointDra
     return problem, state, packing, search
 
 
-def found(search: JointDraining) -> Draining:
+def drained(search: JointDraining) -> Draining:
     draining = search.run()
     assert draining is not None
     return draining
@@ -63,7 +63,7 @@ def test_each_step_fits_as_it_is_made_and_moves_another_pod(seed: int) -> None:
     snapshot = tied(24, seed, requested=0.7)
     problem, state, packing, search = searched(snapshot)
 
-    draining = found(search)
+    draining = drained(search)
 
     assert state.steps == ()
     cluster = problem.cluster
@@ -86,7 +86,7 @@ def test_each_step_fits_as_it_is_made_and_moves_another_pod(seed: int) -> None:
 def test_it_finds_the_same_every_time() -> None:
     snapshot = tied(30)
 
-    assert found(searched(snapshot)[3]).dependent == found(searched(snapshot)[3]).dependent
+    assert drained(searched(snapshot)[3]).dependent == drained(searched(snapshot)[3]).dependent
 
 
 def test_a_plan_is_no_worse_for_what_is_placed_together(monkeypatch: pytest.MonkeyPatch) -> None:

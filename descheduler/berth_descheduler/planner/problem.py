@@ -212,14 +212,14 @@ class Problem:
             *self._evictability.refusals(pod),
             *self._availability_refusals(index, pod),
             *self._refusing(pod),
-            *self._class_refusals[placed_pod.class_index],
+            *self._refusals_by_class[placed_pod.class_index],
         )
         is_asked = self.kept or refusing_rules or self.cluster.budgets
         passing = self._passing_refusals(index, pod, refusing_rules) if is_asked else ()
         return Refusal.in_one((*of_pod, *passing)) if of_pod or passing else None
 
     @cached_property
-    def _class_refusals(self) -> tuple[tuple[Refusal, ...], ...]:  # (classes,)
+    def _refusals_by_class(self) -> tuple[tuple[Refusal, ...], ...]:  # (classes,)
         cluster = self.cluster
         volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
         return tuple(

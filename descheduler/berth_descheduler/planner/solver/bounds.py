@@ -27,6 +27,12 @@ def holds(packing: PackingModel) -> Ints:
     return holdable
 
 
+def usual_size(packing: PackingModel) -> int:
+    """Return the size of all that the median node which takes pods can hold of movable ones, at least 1."""
+    sizes = (packing.weight @ holds(packing))[packing.takes]
+    return max(1, int(np.median(sizes))) if len(sizes) else 1
+
+
 def taken_by_movable(packing: PackingModel) -> Ints:
     """Return what the movable pods take of each node; (resources, nodes)."""
     movable = np.flatnonzero(packing.pod_kind >= 0)

@@ -17,7 +17,7 @@ import numpy as np
 
 from berth_core import Deadline, is_over
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
-from berth_descheduler.planner.solver.bounds import holds
+from berth_descheduler.planner.solver.bounds import holds, usual_size
 from berth_descheduler.planner.solver.filling import Filled
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
@@ -134,6 +134,7 @@ class Growing:
         self.open = open_nodes & packing.takes
         self._need = packing.need
         self._whole: Ints = packing.weight @ holds(packing)
+        self._usual = usual_size(packing)
         self._size: list[int] = packing.size.tolist()
         self._before = _count_on(packing, may_leave)
         self.on = [dict(kinds) for kinds in self._before]
@@ -225,8 +226,7 @@ class Growing:
 
     def nodes_for_pool(self) -> int:
         """Return how many usual nodes what has no place takes."""
-        usual = max(1, int(np.median(self._whole[self._packing.takes])))
-        return -(-sum(self._size[kind] * count for kind, count in self.pool.items()) // usual)
+        return -(-sum(self._size[kind] * count for kind, count in self.pool.items()) // self._usual)
 
     def worth_keeping(self, node: int) -> int:
         """Return how much of what has no place a node could take, roughly."""

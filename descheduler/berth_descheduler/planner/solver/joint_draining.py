@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from berth_core import Deadline, is_over
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
-from berth_descheduler.planner.solver.bounds import holds
+from berth_descheduler.planner.solver.bounds import usual_size
 from berth_descheduler.planner.solver.draining import Candidates, Draining
 from berth_descheduler.planner.solver.filling import Filled
 from berth_descheduler.planner.solver.growing import DependentPlacement
@@ -29,6 +29,8 @@ _LEAST_CELLS: Final = 400_000
 """Nodes times kinds from which on pods are placed together: a smaller cluster is searched thoroughly without."""
 
 _ASKED_FIRST: Final = 4
+"""Most pods fit one of so many fullest nodes, which are found without sorting all."""
+
 _MOST_ASKED: Final = 256
 """So many nodes with room are asked about one pod; the fullest first."""
 
@@ -91,7 +93,7 @@ class JointDraining:
         self._kind: list[int] = packing.pod_kind.tolist()
         self._home: list[int] = packing.pod_node.tolist()
         self._pods_on = _group(packing, may_leave)
-        self._usual = max(1, int(np.median((packing.weight @ holds(packing))[packing.takes])))
+        self._usual = usual_size(packing)
         self._cost = self._weigh_candidates()
         self._leaving: set[PodIndex] = set()
         """Pods that leave nodes which are kept, for others that leave more of the scarcest resource to use."""
@@ -121,6 +123,7 @@ class JointDraining:
                 self.out_of_time = True
                 break
             self._relieve_nodes()
+            # Halfway up from what was emptied: the costs that this round has taught make more nodes possible.
             target = min(self._most, max(reached + 1, (freed + target + 1) // 2))
         return best
 
@@ -176,6 +179,7 @@ class JointDraining:
             returning = self._nodes_to_return(pool)
             self._cost[returning] *= _RELUCTANCE
             pool = self._of_emptied(self._place([*pool, *self._keep_after_all(set(returning))], chain=0))
+            # To step aside asks dozens of nodes for each pod: only for the last ones, less than a node's worth.
             if sum(self._size[self._kind[pod]] for pod in pool) <= self._usual:
                 pool = self._place(pool, chain=_CHAIN)
         return True

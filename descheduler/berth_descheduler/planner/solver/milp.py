@@ -271,10 +271,10 @@ class PlacementModel:
             for freed_column, kept_column in zip(freed, kept, strict=True):
                 program.add_row(np.array([freed_column, kept_column]), np.ones(2), lower=1.0)
         attempts = LONGER_ATTEMPT if program.columns <= _FEW_COLUMNS else FIRST_ATTEMPT
-        found = program.solve(deadline, None, attempts=attempts)
-        if found.values is not None and aim.worth is None:
-            found = replace(found, values=np.concatenate([found.values, 1 - found.values[kept]]))
-        return self._read(found, stay_at, [freed], None)
+        solved = program.solve(deadline, None, attempts=attempts)
+        if solved.values is not None and aim.worth is None:
+            solved = replace(solved, values=np.concatenate([solved.values, 1 - solved.values[kept]]))
+        return self._read(solved, stay_at, [freed], None)
 
     def fewest_kept(self, most_fillings: int, deadline: Deadline) -> Solution:
         """Return what keeps the fewest nodes of the first aim, decided by whole fillings; its moves are not the fewest.

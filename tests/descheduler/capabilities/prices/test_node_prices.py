@@ -196,7 +196,9 @@ def shunning(app: str, key: str) -> Affinity:
 
 def saved_by(made: Plan, nodes: tuple[Node, ...], prices: dict[str, int]) -> int:
     """What the freed nodes cost less what the filled ones do, in millionths."""
-    price_of = {one.metadata.name: 1_000_000 * prices[one.metadata.labels[TYPE]] for one in nodes}
+    price_of = {
+        priced_node.metadata.name: 1_000_000 * prices[priced_node.metadata.labels[TYPE]] for priced_node in nodes
+    }
     return sum(price_of[name] for name in made.freed_nodes) - sum(price_of[name] for name in made.filled_nodes)
 
 
