@@ -1,15 +1,19 @@
-"""Limits the connections, bodies, idle time and search time that callers of the webhook may use.
+"""Limits the connections, bodies, idle time and search time that callers of the webhook and the extender may use.
 
-Anyone who reaches the port can connect, since the API server shows no client certificate by default.
+Anyone who reaches the ports can connect: the API server shows no client certificate by default, Volcano none at all.
 """
 
 import asyncio
+import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
-from aiohttp import web
+from aiohttp import ClientError, web
+from aiohttp.http import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from berth_service.listening import listen
@@ -32,16 +36,40 @@ _HANDSHAKE_SECONDS: Final = 5.0
 _BODY_SECONDS: Final = 5.0
 _BACKLOG: Final = 512
 
-IDLE_SECONDS: Final = 120.0
+_IDLE_SECONDS: Final = 120.0
 """Longer than the 90 s after which the API server closes an idle connection itself (`SetOldTransportDefaults` in
 apimachinery's `pkg/util/net/http.go` takes over `IdleConnTimeout` of Go's default transport). If the webhook closed it
 first, that could cross with a call, and Go sends no POST a second time (`shouldRetryRequest` in `net/http`)."""
-_FIRST_REQUEST_SECONDS: Final = IDLE_SECONDS
+_FIRST_REQUEST_SECONDS: Final = _IDLE_SECONDS
 """As long: the API server also keeps connections that it opened and has not needed yet."""
 _GONE_SECONDS: Final = 10.0
 """How long after the handshake a connection that ended without a request is remembered, at most."""
-LINGERING_SECONDS: Final = 2.0
+_LINGERING_SECONDS: Final = 2.0
 """How long the rest of a refused body is read, so that the caller sees the answer and not a reset connection."""
+_STOP_SECONDS: Final = 2.0
+
+
+def _is_fault_of_ours(record: logging.LogRecord) -> bool:
+    # aiohttp writes an error with a traceback for whatever is no HTTP, so any caller could fill the log.
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_HTTP_LOG: Final = logging.getLogger(__name__)
+_HTTP_LOG.addFilter(_is_fault_of_ours)
+
+
+def make_runner(app: web.Application) -> web.AppRunner:
+    """Return what runs an application whose callers keep their connections open."""
+    return web.AppRunner(
+        app,
+        logger=_HTTP_LOG,
+        access_log=None,
+        shutdown_timeout=_STOP_SECONDS,
+        # Without a limit, connections to a replica that has gone would stay.
+        keepalive_timeout=_IDLE_SECONDS,
+        lingering_time=_LINGERING_SECONDS,
+        auto_decompress=False,  # unpacked, a body would take more memory than `BodyReader` counts
+    )
 
 
 class BodyRefusedError(Exception):
@@ -53,31 +81,74 @@ class BodyRefusedError(Exception):
         self.text = text
 
 
+@dataclass(slots=True, eq=False)
+class _Body:
+    """What has arrived of a body."""
+
+    timeout: asyncio.Timeout
+    arrived: bytearray = field(default_factory=bytearray)
+    made_room: bool = False
+    """Whether it was refused so that others can be read."""
+
+
 class BodyReader:
-    """Reads bodies, as many at once as fit into a fixed amount of memory."""
+    """Reads bodies, as many at once as fit into a fixed amount of memory.
+
+    What has arrived counts, not what callers state: a few that state much and send little would keep out all others.
+    """
 
     def __init__(self) -> None:
-        self._reading_bytes = 0
+        self._bodies: dict[_Body, None] = {}
+        """Those that are being read, by when they began."""
 
     async def read(self, request: web.Request) -> bytes:
-        """Return the body of a request; raises `BodyRefusedError` if it is too long, too slow or one too many."""
-        # A chunked body states no length, so the longest that is allowed is reserved for it.
-        body_bytes = LARGEST_BODY_BYTES if request.content_length is None else request.content_length
-        # Refused by its stated length, before a byte of it is in memory.
-        if body_bytes > LARGEST_BODY_BYTES:
-            raise BodyRefusedError(413, f"a body may have {LARGEST_BODY_BYTES} bytes")
-        if self._reading_bytes + body_bytes > _MAX_BODY_BYTES:
-            raise BodyRefusedError(503, "too many bodies at once")
-        self._reading_bytes += body_bytes
+        """Return the body of a request; raises `BodyRefusedError` if it is too long, too slow or not whole.
+
+        Where memory is short, the body that began first is refused: those of API servers and schedulers take
+        milliseconds.
+        """
+        # Refused by its stated length, before a byte of it is in memory; a chunked body states none.
+        if (request.content_length or 0) > LARGEST_BODY_BYTES:
+            raise _too_long()
+        timeout = asyncio.timeout(_BODY_SECONDS)
+        body = _Body(timeout)
+        self._bodies[body] = None
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                return await request.read()
-        except TimeoutError:
-            raise BodyRefusedError(408, f"a body may take {_BODY_SECONDS:g} s") from None
-        except web.HTTPRequestEntityTooLarge:
-            raise BodyRefusedError(413, f"a body may have {LARGEST_BODY_BYTES} bytes") from None
+            async with timeout:
+                while chunk := await request.content.readany():
+                    self._take(body, chunk)
+                return bytes(body.arrived)
+        except TimeoutError:  # an OSError, too
+            slow = BodyRefusedError(408, f"a body may take {_BODY_SECONDS:g} s")
+            raise (_made_room() if body.made_room else slow) from None
+        except (OSError, RuntimeError, ClientError, web.RequestPayloadError):
+            # aiohttp raises a bare RuntimeError where the connection has ended meanwhile (`StreamReader._wait`).
+            raise BodyRefusedError(400, "the body is not whole") from None
         finally:
-            self._reading_bytes -= body_bytes
+            self._bodies.pop(body, None)
+
+    def _take(self, body: _Body, chunk: bytes) -> None:
+        """Add a chunk to a body; raises `BodyRefusedError` if it is too long, or makes room for others."""
+        if not body.made_room:
+            body.arrived += chunk
+        if len(body.arrived) > LARGEST_BODY_BYTES:
+            raise _too_long()
+        while sum(len(other.arrived) for other in self._bodies) > _MAX_BODY_BYTES:
+            first = next(iter(self._bodies))
+            del self._bodies[first]
+            first.arrived.clear()
+            first.made_room = True
+            first.timeout.reschedule(asyncio.get_running_loop().time())  # ends its wait for the next chunk
+        if body.made_room:
+            raise _made_room()
+
+
+def _too_long() -> BodyRefusedError:
+    return BodyRefusedError(413, f"a body may have {LARGEST_BODY_BYTES} bytes")
+
+
+def _made_room() -> BodyRefusedError:
+    return BodyRefusedError(503, "too many bodies at once")
 
 
 class SearchBudget:
@@ -127,38 +198,54 @@ class _Refusal(asyncio.Protocol):
 class ConnectionLimit:
     """Creates the protocol of each connection, and ends surplus and silent ones.
 
-    At the limit, the oldest connection without a request makes room for the next. Those of the API server have had
-    requests, so connections that others open and leave idle cannot displace them.
+    At the limit, the oldest connection without a whole request makes room for the next. Those of the API server have
+    had requests, so connections that others open and leave idle cannot displace them. Where any caller may ask, the
+    connection that has waited longest for its next request makes room after these.
     """
 
-    def __init__(self, server: web.Server) -> None:
+    def __init__(self, server: web.Server, *, any_caller_may_ask: bool = False) -> None:
         self._server = server
+        self._any_caller_may_ask = any_caller_may_ask
         self._silent: set[RequestHandler] = set()
+        self._waiting: dict[RequestHandler, None] = {}
+        """Those that have been answered and are open, perhaps; by the end of their last answer."""
 
-    async def listen(self, host: str, port: int, context: ssl.SSLContext) -> asyncio.Server:
-        """Return the listening server; raises OSError."""
+    async def listen(self, host: str, port: int, context: ssl.SSLContext | None = None) -> asyncio.Server:
+        """Return the listening server, which speaks TLS with a context; raises OSError."""
+        seconds = None if context is None else _HANDSHAKE_SECONDS
         return await asyncio.get_running_loop().create_server(
             self._new_connection,
             sock=listen(host, port, backlog=_BACKLOG),
             ssl=context,
             backlog=_BACKLOG,
-            ssl_handshake_timeout=_HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=_HANDSHAKE_SECONDS,
+            ssl_handshake_timeout=seconds,
+            ssl_shutdown_timeout=seconds,
         )
 
-    def has_asked(self, request: web.Request) -> None:
-        """Record that a connection has sent the whole head of a request."""
+    @contextmanager
+    def answering(self, request: web.Request) -> Iterator[None]:
+        """Keep the connection of a request that is there, body and all, until it is answered."""
         self._silent.discard(request.protocol)
+        self._waiting.pop(request.protocol, None)
+        try:
+            yield
+        finally:
+            self._waiting[request.protocol] = None
 
     def _new_connection(self) -> asyncio.Protocol:
-        connections = self._server.connections  # in the order in which they were opened
+        connections = dict.fromkeys(self._server.connections)  # in the order in which they were opened
+        self._waiting = {connection: None for connection in self._waiting if connection in connections}
         if len(connections) >= _MAX_CONNECTIONS:
-            oldest = next((connection for connection in connections if connection in self._silent), None)
-            if oldest is None:
+            silent = (connection for connection in connections if connection in self._silent)
+            longest = next(silent, None)
+            if longest is None and self._any_caller_may_ask:
+                longest = next(iter(self._waiting), None)
+            if longest is None:
                 return _Refusal()
-            if oldest.transport is not None:
-                oldest.transport.abort()  # a caller that does not answer would keep its place
-            self._end_if_silent(oldest)
+            if longest.transport is not None:
+                longest.transport.abort()  # a caller that does not answer would keep its place
+            self._waiting.pop(longest, None)
+            self._end_if_silent(longest)
         handler = self._server()
         self._silent.add(handler)
         # A failed TLS handshake never connects the handler, which aiohttp then does not report either.

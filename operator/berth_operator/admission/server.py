@@ -16,19 +16,17 @@ from berth_core import BerthError, InputError
 from berth_operator import metrics, telemetry
 from berth_operator.admission.certificate_manager import CertificateManager
 from berth_operator.admission.request_limits import (
-    IDLE_SECONDS,
     LARGEST_BODY_BYTES,
-    LINGERING_SECONDS,
     BodyReader,
     BodyRefusedError,
     ConnectionLimit,
+    make_runner,
 )
 from berth_operator.admission.reviews import Admission, AdmissionReview, Answer, Review, allow, read_review
 from berth_operator.settings import OperatorSettings
 from berth_service.listening import join_address
 
 _PATH_PREFIX: Final = "/handover/"
-_STOP_SECONDS: Final = 2.0
 REFETCH_SECONDS: Final = 2.0
 """How long an answer may wait for reads from the API server, which itself waits five seconds for it by default."""
 
@@ -68,16 +66,7 @@ class WebhookServer:
         app.router.add_post(_PATH_PREFIX + "{path}", self._review)
         for path in self._reviews:
             app.router.add_post(_PATH_PREFIX + "{path}" + path, self._review)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            shutdown_timeout=_STOP_SECONDS,
-            # API servers keep connections to webhooks open and send many reviews over each; without a limit those of a
-            # replica that has gone would stay.
-            keepalive_timeout=IDLE_SECONDS,
-            lingering_time=LINGERING_SECONDS,
-            auto_decompress=False,  # unpacked, a body would take more memory than BodyReader reserves for it
-        )
+        self._runner = make_runner(app)
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101 - set up above
         self._limit = ConnectionLimit(self._runner.server)
@@ -140,7 +129,6 @@ class WebhookServer:
     async def _review(self, request: web.Request) -> web.Response:
         """Answer one request, and close its connection after a refusal or while draining."""
         assert self._limit is not None  # noqa: S101 - made before the first connection
-        self._limit.has_asked(request)
         started = time.perf_counter()
         try:
             review = await self._read(request)
@@ -150,7 +138,8 @@ class WebhookServer:
             response = web.Response(status=refusal.status, text=refusal.text)
             response.force_close()
             return response
-        answer = await self._answer(review, request.path)
+        with self._limit.answering(request):
+            answer = await self._answer(review, request.path)
         metrics.WEBHOOK_SECONDS.observe(time.perf_counter() - started)
         response = web.Response(body=msgspec.json.encode(answer.body), content_type="application/json")
         if self._draining:

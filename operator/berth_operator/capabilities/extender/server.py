@@ -1,5 +1,7 @@
 """The HTTP server of the extender."""
 
+import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -7,7 +9,13 @@ import msgspec
 from aiohttp import web
 
 from berth_core import InputError
-from berth_operator.admission.request_limits import IDLE_SECONDS, LARGEST_BODY_BYTES, BodyReader, BodyRefusedError
+from berth_operator.admission.request_limits import (
+    LARGEST_BODY_BYTES,
+    BodyReader,
+    BodyRefusedError,
+    ConnectionLimit,
+    make_runner,
+)
 from berth_operator.capabilities.extender import metrics
 from berth_operator.capabilities.extender.verbs import (
     ABSTAIN,
@@ -26,13 +34,11 @@ from berth_operator.capabilities.extender.verbs import (
     never,
     vote_on_job,
 )
-from berth_service.listening import join_address, listen
+from berth_service.listening import join_address
 
 VERBS: Final = ("preemptable", "reclaimable")
 ENQUEUEABLE: Final = "jobEnqueueable"
 OVERUSED: Final = "queueOverused"
-_STOP_SECONDS: Final = 2.0
-_BACKLOG: Final = 128
 
 
 class VolcanoExtender:
@@ -59,76 +65,92 @@ class VolcanoExtender:
         self._namespace = namespace
         self._bodies = BodyReader()
         self._runner: web.AppRunner | None = None
+        self._limit: ConnectionLimit | None = None
+        self._listener: asyncio.Server | None = None
 
     @property
     def address(self) -> str:
         """Return `HOST:PORT` with the real port in place of 0."""
-        port = self._runner.addresses[0][1] if self._runner and self._runner.addresses else self._port
+        port = self._listener.sockets[0].getsockname()[1] if self._listener else self._port
         return join_address(self._host, port)
 
     async def start(self) -> None:
         """Listen; raises InputError if the address is not a free one of this machine."""
         app = web.Application(client_max_size=LARGEST_BODY_BYTES)
         for verb in VERBS:
-            app.router.add_post(f"/{verb}", partial(self._answer, verb))
-        app.router.add_post(f"/{ENQUEUEABLE}", self._vote)
-        app.router.add_post(f"/{OVERUSED}", self._judge)
-        # Not decompressed: a body could then take more memory than `BodyReader` reserves for it.
-        self._runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=_STOP_SECONDS, keepalive_timeout=IDLE_SECONDS, auto_decompress=False
-        )
+            name, refuse = partial(self._name_victims, verb), partial(self._refuse_victims, verb)
+            app.router.add_post(f"/{verb}", partial(self._respond, name, refuse))
+        for verb, answer, abstention in ((ENQUEUEABLE, self._vote, Vote(ABSTAIN)), (OVERUSED, self._judge, Overuse())):
+            app.router.add_post(f"/{verb}", partial(self._respond, answer, partial(self._abstain, verb, abstention)))
+        self._runner = make_runner(app)
         await self._runner.setup()
+        assert self._runner.server is not None  # noqa: S101 - set up above
+        self._limit = ConnectionLimit(self._runner.server, any_caller_may_ask=True)
         try:
-            await web.SockSite(self._runner, listen(self._host, self._port, backlog=_BACKLOG)).start()
+            self._listener = await self._limit.listen(self._host, self._port)
         except OSError as error:
             raise InputError(
                 "--volcano-extender-address", self.address, f"one to listen on: {error.strerror}"
             ) from error
 
     async def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def _answer(self, verb: str, request: web.Request) -> web.Response:
-        """Answer which pods may be evicted.
-
-        After a refusal Volcano's plugin names no victim in its tier, so that no placeholder is evicted by mistake.
-        """
+    async def _respond(
+        self,
+        answer: Callable[[bytes], web.Response],
+        refuse: Callable[[int, str], web.Response],
+        request: web.Request,
+    ) -> web.Response:
+        """Answer the body of a request, or refuse it with a status and a reason."""
+        assert self._limit is not None  # noqa: S101 - made before the first connection
         try:
-            answer = choose_victims(await self._bodies.read(request), self._namespace)
-        except (BodyRefusedError, InputError) as refusal:
-            metrics.ANSWERS.labels(verb=verb, verdict="refused").inc()
-            status = refusal.status if isinstance(refusal, BodyRefusedError) else 400
-            return web.Response(status=status, text=str(refusal))
+            body = await self._bodies.read(request)
+        except BodyRefusedError as refusal:
+            response = refuse(refusal.status, refusal.text)
+            response.force_close()  # the rest of its body is not read, so it cannot bring another request
+            return response
+        with self._limit.answering(request):
+            try:
+                return answer(body)
+            except InputError as error:
+                return refuse(400, str(error))
+
+    def _name_victims(self, verb: str, body: bytes) -> web.Response:
+        """Answer which pods may be evicted."""
+        answer = choose_victims(body, self._namespace)
         return self._reply(verb, "spared" if answer.status == PERMIT else "abstained", answer)
 
-    async def _vote(self, request: web.Request) -> web.Response:
-        """Answer whether a job is let in; abstain on what cannot be read.
+    def _refuse_victims(self, verb: str, status: int, text: str) -> web.Response:
+        """Refuse to say which pods may be evicted.
+
+        Volcano's plugin then names no victim in its tier, so that no placeholder is evicted by mistake.
+        """
+        metrics.ANSWERS.labels(verb=verb, verdict="refused").inc()
+        return web.Response(status=status, text=text)
+
+    def _vote(self, body: bytes) -> web.Response:
+        """Answer whether a job is let in."""
+        answer = vote_on_job(
+            body, self._has_slot, self._awaits, self._namespace, has_waited=self._has_waited, holds=self._holds
+        )
+        return self._reply(ENQUEUEABLE, "permitted" if answer.status == PERMIT else "abstained", answer)
+
+    def _judge(self, body: bytes) -> web.Response:
+        """Answer whether a queue is overused."""
+        answer = judge_queue(body, self._held_in)
+        return self._reply(OVERUSED, "overused" if answer.overused else "abstained", answer)
+
+    def _abstain(self, verb: str, abstention: Vote | Overuse, _status: int, _text: str) -> web.Response:
+        """Abstain on what cannot be read, as if there were no extender.
 
         With `extender.ignorable` Volcano's plugin takes a failed request for a permission (`AddJobEnqueueableFn` in
         `pkg/scheduler/plugins/extender/extender.go`).
         """
-        try:
-            body = await self._bodies.read(request)
-            answer = vote_on_job(
-                body,
-                self._has_slot,
-                self._awaits,
-                self._namespace,
-                has_waited=self._has_waited,
-                holds=self._holds,
-            )
-        except (BodyRefusedError, InputError):
-            return self._reply(ENQUEUEABLE, "refused", Vote(ABSTAIN))
-        return self._reply(ENQUEUEABLE, "permitted" if answer.status == PERMIT else "abstained", answer)
-
-    async def _judge(self, request: web.Request) -> web.Response:
-        """Answer whether a queue is overused; one that cannot be read is not, as if there were no extender."""
-        try:
-            answer = judge_queue(await self._bodies.read(request), self._held_in)
-        except (BodyRefusedError, InputError):
-            return self._reply(OVERUSED, "refused", Overuse())
-        return self._reply(OVERUSED, "overused" if answer.overused else "abstained", answer)
+        return self._reply(verb, "refused", abstention)
 
     def _reply(self, verb: str, verdict: str, answer: Victims | Vote | Overuse) -> web.Response:
         metrics.ANSWERS.labels(verb=verb, verdict=verdict).inc()
