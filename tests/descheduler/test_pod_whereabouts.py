@@ -10,6 +10,7 @@ from api_server_in_memory import ApiCall
 from berth_core import Pod
 from berth_descheduler.controller import pod_whereabouts
 from berth_descheduler.controller.pod_whereabouts import WatchedWhereabouts
+from berth_descheduler.migration.nodes.pods import PodHead
 from berth_kube.decoding import decode_page
 from berth_kube.errors import Call, ForbiddenError, GoneError
 from berth_kube.listing import Listing
@@ -21,7 +22,19 @@ from waiting import soon
 MARKED = frozenset({"idle", "free"})
 
 
-class Watching(FakeCluster):
+class Listed(FakeCluster):
+    """Keeps as what objects were listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed_types: list[type[Any]] = []
+
+    def list(self, resource: Resource, *, type: type[Any] = dict, **rest: Any) -> Listing[Any]:  # noqa: A002, ANN401 - the options as they are
+        self.listed_types.append(type)
+        return super().list(resource, type=type, **rest)
+
+
+class Watching(Listed):
     """Keeps from which resourceVersions pods were watched, "" for one that began with a list."""
 
     def __init__(self) -> None:
@@ -76,11 +89,32 @@ def test_after_the_first_list_an_answer_costs_no_call(cluster: FakeCluster, wher
     assert len(cluster.calls) == calls
 
 
-def test_before_the_first_list_pods_are_read(cluster: FakeCluster, whereabouts: WatchedWhereabouts) -> None:
-    """The first answer does not wait for the watch that it begins."""
+@pytest.mark.parametrize("marked", [MARKED, frozenset({"idle", *(f"node-{number}" for number in range(40))})])
+def test_one_list_of_heads_answers_first_and_begins_the_watch(
+    cluster: Watching, whereabouts: WatchedWhereabouts, marked: frozenset[str]
+) -> None:
+    """At 1,000 nodes all pods as a whole would take 50 MB, however many nodes are marked."""
     cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
-    assert whereabouts.nodes_in_use(MARKED) == {"idle"}
-    assert "list" in {call.verb for call in cluster.calls}
+    assert whereabouts.nodes_in_use(marked) == {"idle"}
+    soon("it is watched", lambda: cluster.since)
+    cluster.add(PODS, waiting_pod("web-2", "web", cpu="1"))
+    soon("it waits", whereabouts.may_pods_wait)
+    assert cluster.listed_types == [PodHead]
+    assert cluster.since == [str(cluster.version - 1)]
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_without_a_watch_no_pod_is_read_whole_from_a_list_of_all(count: int) -> None:
+    cluster = Unwatched()
+    cluster.add(PODS, pod("web-1", "web", "node-1", cpu="1"))
+    marked = frozenset(f"node-{number}" for number in range(count))
+    whereabouts = WatchedWhereabouts(cluster.as_client())
+    assert whereabouts.nodes_in_use(marked) == {"node-1"}
+    soon("what was listed is forgotten", whereabouts.may_pods_wait)
+    cluster.listed_types.clear()
+    assert whereabouts.nodes_in_use(marked) == {"node-1"}
+    assert cluster.listed_types == ([PodHead] if count > 20 else [Pod] * count)
+    whereabouts.stop()
 
 
 def test_a_pod_that_comes_to_a_marked_node_is_seen_until_it_leaves(
@@ -125,7 +159,7 @@ def test_without_marked_nodes_nothing_is_watched(cluster: FakeCluster, whereabou
     assert len(cluster.calls) > calls
 
 
-class Unwatched(FakeCluster):
+class Unwatched(Listed):
     """Forbids watches."""
 
     def watch(self, resource: Resource, **_: Any) -> Iterator[Any]:  # noqa: ANN401 - the options as they are
@@ -137,9 +171,10 @@ def test_without_the_right_to_watch_pods_are_read_each_time() -> None:
     cluster = Unwatched()
     whereabouts = WatchedWhereabouts(cluster.as_client())
     assert whereabouts.nodes_in_use(MARKED) == frozenset()
-    soon("it was tried", lambda: any(call.verb == "watch" for call in cluster.calls))
+    soon("what was listed is forgotten", whereabouts.may_pods_wait)
     cluster.add(PODS, pod("web-1", "web", "idle", cpu="1"))
     assert whereabouts.nodes_in_use(MARKED) == {"idle"}
+    assert "watch" in {call.verb for call in cluster.calls}
     whereabouts.stop()
 
 

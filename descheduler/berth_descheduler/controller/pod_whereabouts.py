@@ -5,16 +5,15 @@ cluster has pods; a watch costs only what changes, and goes on from where the ru
 """
 
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 import structlog
 
-from berth_core import BerthError, ObjectMeta, Pod, PodSpec, PodStatus, SchedulingGate
-from berth_core.objects.metadata import ApiStruct
+from berth_core import BerthError, Pod
 from berth_descheduler import telemetry
 from berth_descheduler.migration.nodes.freed_marks import PodWhereabouts, ReadWhereabouts
-from berth_descheduler.migration.nodes.pods import is_free
+from berth_descheduler.migration.nodes.pods import PodHead, is_free
 from berth_descheduler.planner import is_pending
 from berth_kube import PODS, Bookmark, Changed, Informer, KubeClient, Listed, Listing, Removed, WatchItem
 
@@ -23,45 +22,28 @@ _WATCH_AGAIN_SECONDS: Final = 30.0
 _LOG = structlog.get_logger(__name__)
 
 
-class _Spec(ApiStruct, frozen=True, kw_only=True):
-    node_name: str = ""
-    scheduling_gates: tuple[SchedulingGate, ...] = ()
-
-
-class _PodStatusHead(ApiStruct, frozen=True, kw_only=True):
-    phase: str = ""
-
-
-class _PodHead(ApiStruct, frozen=True, kw_only=True):
-    """The part of a pod that is read: a whole pod takes eight times as much memory."""
-
-    metadata: ObjectMeta
-    spec: _Spec = _Spec()
-    status: _PodStatusHead = _PodStatusHead()
-
-    def as_pod(self) -> Pod:
-        spec = PodSpec(node_name=self.spec.node_name, scheduling_gates=self.spec.scheduling_gates)
-        return Pod(metadata=self.metadata, spec=spec, status=PodStatus(phase=self.status.phase))
-
-
 class WatchedWhereabouts(PodWhereabouts):
-    """Watches pods while there are marked nodes; until its first list has come, it reads them."""
+    """Watches pods while there are marked nodes, from a list of its own or a run's; without a watch, it reads them."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._read = ReadWhereabouts(client)
         self._lock = threading.Lock()
-        self._informer: Informer[_PodHead] | None = None
+        self._informer: Informer[PodHead] | None = None
         self._node_by_uid: dict[str, str] | None = None
         """The node of each pod that occupies one, "" for a pod that waits for room; None before the first list."""
 
         self._left_at = ""
-        """The resourceVersion at which a run has left the pods to be watched, "" where they have to be listed."""
+        """The resourceVersion from which the pods have to be watched, "" where they have to be listed."""
 
     def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
         if not nodes:
             self.stop()
             return frozenset()
+        if self._informer is None and self._nodes_of_pods() is None:
+            # This one list answers now, and the watch goes on from it.
+            pods = self._client.list(PODS, type=PodHead)
+            self._take((head.as_pod() for head in pods.items), pods.resource_version)
         nodes_of_pods = self._nodes_of_pods()
         self._begin_watch()
         return self._read.nodes_in_use(nodes) if nodes_of_pods is None else nodes_of_pods.intersection(nodes)
@@ -76,14 +58,16 @@ class WatchedWhereabouts(PodWhereabouts):
 
     def take_over(self, pods: Listing[Pod]) -> None:
         """Take over the pods as a run has last seen them: where it has marked nodes, a watch goes on from there."""
-        if self._informer is not None:
-            return
+        if self._informer is None:
+            self._take(pods.items, pods.resource_version)
+
+    def _take(self, pods: Iterable[Pod], resource_version: str) -> None:
         node_by_uid: dict[str, str] = {}
-        for pod in pods.items:
+        for pod in pods:
             _put(node_by_uid, pod)
         with self._lock:
             if self._informer is None:  # begun meanwhile, it knows more
-                self._node_by_uid, self._left_at = node_by_uid, pods.resource_version
+                self._node_by_uid, self._left_at = node_by_uid, resource_version
 
     def stop(self) -> None:
         """Stop the watch, and forget what it has seen."""
@@ -107,16 +91,16 @@ class WatchedWhereabouts(PodWhereabouts):
             self._informer = informer
         informer.start()
 
-    def _watch(self, stop: threading.Event) -> Iterator[WatchItem[_PodHead]]:
+    def _watch(self, stop: threading.Event) -> Iterator[WatchItem[PodHead]]:
         with self._lock:
             # Used once: a watch that is begun again later has to list, as this version may be too old by then.
             left_at, self._left_at = self._left_at, ""
-        # The run's last resourceVersion is recent, so the watch goes on from it without a list; the API server answers
-        # 410 if it is not, and then the watch lists.
-        since: Listing[_PodHead] | None = Listing((), left_at) if left_at else None
-        return self._client.watch(PODS, type=_PodHead, stop=stop, since=since)
+        # The last resourceVersion of a run or a list is recent, so the watch goes on from it without a list; the API
+        # server answers 410 if it is not, and then the watch lists.
+        since: Listing[PodHead] | None = Listing((), left_at) if left_at else None
+        return self._client.watch(PODS, type=PodHead, stop=stop, since=since)
 
-    def _note(self, event: WatchItem[_PodHead]) -> None:
+    def _note(self, event: WatchItem[PodHead]) -> None:
         with self._lock:
             known = {} if self._node_by_uid is None else self._node_by_uid
             match event:

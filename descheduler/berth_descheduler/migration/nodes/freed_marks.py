@@ -25,7 +25,7 @@ from berth_core import (
 )
 from berth_core.decoding import decode_json
 from berth_descheduler import telemetry
-from berth_descheduler.migration.nodes.pods import is_free, pods_where, read_pods_on
+from berth_descheduler.migration.nodes.pods import pods_where, used_nodes
 from berth_descheduler.migration.nodes.writes import RawNode, change_node
 from berth_descheduler.planner import is_pending, nodes_for_waiting_pods
 from berth_descheduler.settings import FreedNodes
@@ -95,8 +95,7 @@ class ReadWhereabouts(PodWhereabouts):
         self._client = client
 
     def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
-        pods = read_pods_on(self._client, frozenset(nodes))
-        return frozenset(pod.spec.node_name for pod in pods if not is_free((pod,)))
+        return used_nodes(self._client, frozenset(nodes))
 
     def may_pods_wait(self) -> bool:
         return True  # not known: the caller reads the pending pods next
