@@ -197,11 +197,25 @@ def test_reservations_are_listed_in_full_where_the_api_server_is_behind_the_cach
     } == {PLACE_UID: str(version)}
 
 
+def test_a_start_lists_reservations_once_in_full_and_later_passes_only_their_heads() -> None:
+    api = ApiServerInMemory()
+    cache = Cache(lambda _: None)
+    bodies = [as_stored(api, place(uid=f"place-{number}", name=f"place-{number}")) for number in range(30)]
+    api.calls.clear()
+    list_reservations(api.as_client(), cache)
+    assert [call.verb for call in api.calls] == ["list"]
+    assert {reservation.metadata.uid for reservation in cache.reservations()} == {
+        body["metadata"]["uid"] for body in bodies
+    }
+    api.calls.clear()
+    list_reservations(api.as_client(), cache)
+    assert len(api.calls) == 1
+
+
 def as_stored(api: ApiServerInMemory, reservation: Reservation) -> dict[str, Any]:
     body = msgspec.to_builtins(reservation)
     api.put(RESERVATIONS, body)
-    (stored,) = api.as_client().list(RESERVATIONS).items
-    return stored
+    return api.as_client().get(RESERVATIONS, reservation.metadata.name, namespace=reservation.metadata.namespace)
 
 
 def test_pods_of_queues_are_as_a_list_of_another_history_has_them() -> None:

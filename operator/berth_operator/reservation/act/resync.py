@@ -40,16 +40,16 @@ def list_reservations(client: KubeClient, cache: Cache) -> None:
     # Lower versions than the cache's show that etcd was restored from a backup. No watch reports it
     # (kubernetes/kubernetes#118501), so everything is read anew.
     highest_version = cache.highest_reservation_version()
+    if not highest_version:
+        _read_all(client, cache, highest_version)  # nothing is known yet, so every one of them has changed
+        return
     listed = _as_listed(client.list(RESERVATIONS, type=_ReservationHeader), highest_version)
     changed_metas = [item.metadata for item in listed.items if not _is_known(cache, item.metadata)]
     are_of_another_history = listed.restored or any(
         cache.is_refuted(meta, listed) for meta in (item.metadata for item in listed.items)
     )
     if are_of_another_history or len(changed_metas) > _ONE_BY_ONE:
-        listing = client.list(RESERVATIONS)
-        reservations = tuple(read_reservation(body) for body in listing.items)
-        full_listing = Listing(reservations, listing.resource_version, listing.began)
-        cache.replace_reservations(_as_listed(full_listing, highest_version))
+        _read_all(client, cache, highest_version)
         return
     for meta in changed_metas:
         try:
@@ -58,6 +58,13 @@ def list_reservations(client: KubeClient, cache: Cache) -> None:
             continue
         cache.put_reservation(read_reservation(body))
     cache.keep_reservations(listed)
+
+
+def _read_all(client: KubeClient, cache: Cache, highest_version: int) -> None:
+    listing = client.list(RESERVATIONS)
+    reservations = tuple(read_reservation(body) for body in listing.items)
+    full_listing = Listing(reservations, listing.resource_version, listing.began)
+    cache.replace_reservations(_as_listed(full_listing, highest_version))
 
 
 def _as_listed(listing: Listing[T], highest_version: int) -> Listed[T]:
