@@ -302,6 +302,35 @@ def test_the_scope_follows_the_live_reservations(harness: OperatorHarness) -> No
     assert seen == [None, ["default", "shop"], ["shop"], None]
 
 
+def test_a_scope_that_is_absent_is_removed_again_only_now_and_then(harness: OperatorHarness) -> None:
+    """A cluster at rest pays no call a minute for it; a backup that brings it back is met."""
+    harness.scope.reconcile()
+    harness.api.calls.clear()
+    for _ in range(9):
+        harness.scope.refresh()
+    assert harness.api.calls == []
+
+    harness.api.create(MUTATING_WEBHOOKS, {"metadata": {"name": WEBHOOK_CONFIGURATION}})
+    harness.scope.refresh()
+    assert covered(harness) is None
+
+
+def test_a_replica_that_begins_to_lead_removes_the_scope_of_the_one_before(harness: OperatorHarness) -> None:
+    harness.scope.reconcile()
+    harness.api.create(MUTATING_WEBHOOKS, {"metadata": {"name": WEBHOOK_CONFIGURATION}})
+    harness.scope.refresh(everything=True)
+    assert covered(harness) is None
+
+
+def test_a_scope_that_came_back_with_a_reservation_goes_with_it(harness: OperatorHarness) -> None:
+    harness.scope.reconcile()
+    harness.cache.put_reservation(place())
+    harness.scope.ensure("default")
+    harness.cache.remove_reservation(place().metadata.uid)
+    harness.scope.reconcile()
+    assert covered(harness) is None
+
+
 def test_a_namespace_whose_reservations_come_and_go_changes_the_scope_only_at_a_sweep(harness: OperatorHarness) -> None:
     harness.cache.put_reservation(place(uid="one"))
     harness.cache.put_reservation(place(uid="two", namespace="shop"))

@@ -130,7 +130,7 @@ class Resync:
         for node in self._cache.nodes_of_interest() | self._cache.fenced.awaited_nodes() | left_nodes:
             self._enqueue(Key(KeyKind.NODE, node))
         if looks_for_leftovers:
-            self._scope.refresh()
+            self._scope.refresh(everything=everything)
         for name in self._pod_groups.collect(self._holds_places, everything=everything):
             _LOG.info(telemetry.POD_GROUP_COLLECTED, **{telemetry.KEY_NAME: name})
         for state, count in self._cache.count_slots().items():

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -12,6 +12,9 @@ from berth_core import WEBHOOK_CONFIGURATION
 from berth_kube import MUTATING_WEBHOOKS, AlreadyExistsError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reservation.manifests import ANY_REGISTRATION, build_webhook_configuration
+
+_REFRESHES_UNTIL_REMOVAL: Final = 10
+"""Once in so many refreshes a registration that is known to be absent is removed again."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -45,6 +48,9 @@ class WebhookRegistration:
         self._lock = threading.Lock()
         self._written: dict[str, Any] | None = None
         self._stale = True
+        self._is_absent = False
+        """Whether the API server had no registration when it was last asked to remove it."""
+        self._refreshes = 0
 
     def ensure(self, namespace: str) -> None:
         """Register a namespace with a live Reservation."""
@@ -76,10 +82,17 @@ class WebhookRegistration:
                 self._write(namespaces.union(_covered(written_before)))
             return self._written != written_before
 
-    def refresh(self) -> None:
-        """Write the registration again, even if it seems unchanged, for live Reservations only."""
+    def refresh(self, *, everything: bool = False) -> None:
+        """Write the registration again, even if it seems unchanged, for live Reservations only.
+
+        Without one, a registration that is known to be absent is removed again with `everything` and from time to time:
+        a backup may bring it back.
+        """
         with self._lock:
             self._stale = True
+            self._refreshes += 1
+            if everything or self._refreshes % _REFRESHES_UNTIL_REMOVAL == 0:
+                self._is_absent = False
         self.reconcile()
 
     def _write(self, namespaces: frozenset[str]) -> None:
@@ -92,19 +105,22 @@ class WebhookRegistration:
         is_changed = body != self._written
         if not is_changed and not self._stale:
             return
+        self._is_absent = False  # also if the answer to this is lost
         put_webhooks(self._client, WEBHOOK_CONFIGURATION, body, was_there=self._written is not None)
         self._written, self._stale = body, False
         if is_changed:
             _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})
 
     def _remove(self) -> None:
+        if self._is_absent:
+            return
         try:
             self._client.delete(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
         except NotFoundError:
             pass
         else:
             _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: []})
-        self._written = None
+        self._written, self._is_absent = None, True
 
 
 def put_webhooks(client: KubeClient, name: str, body: Mapping[str, Any] | None, *, was_there: bool) -> bool:
