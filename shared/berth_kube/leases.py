@@ -24,7 +24,9 @@ _LOG = logging.getLogger(__name__)
 
 _BELIEF_SHARE: Final = 2 / 3
 """As client-go's renew deadline of 10 s in a lease of 15 s."""
-_RENEWALS_PER_DURATION: Final = 3
+_CALLS_PER_DURATION: Final = 3
+_RENEWALS_PER_DURATION: Final = 2.5
+"""Each is a write to etcd; after one that fails a quarter of the duration is left for the next."""
 _TRIES_PER_DURATION: Final = 7.5
 _TRIES_PER_DURATION_AFTER_FAILURE: Final = 15
 
@@ -101,7 +103,7 @@ class LeaseHolder:
         clock: Clock | None = None,
     ) -> None:
         # A call that hangs longer than a third of the duration would delay the next try.
-        self._client = client.within(duration_seconds / _RENEWALS_PER_DURATION)
+        self._client = client.within(duration_seconds / _CALLS_PER_DURATION)
         self._renewals: Callable[[], float] = lambda: _RENEWALS_PER_DURATION
         self._notes: Callable[[], Mapping[str, str | None]] = dict
         self._heartbeats: Heartbeats | None = None

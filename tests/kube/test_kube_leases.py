@@ -289,6 +289,7 @@ def test_release_ends_a_wait(holders: Holders, server: ScriptedServer, store: Le
 
 def test_a_lease_is_renewed_while_it_is_held(holders: Holders, store: LeaseStore) -> None:
     one, two = (holders.make(name, duration_seconds=6, real_time=True) for name in ("one", "two"))
+    one.publish(dict, renewals=lambda: 6)
     assert one.acquire(0)
     assert not two.acquire(7)
     assert one.held()
