@@ -20,7 +20,15 @@ from berth_core import (
     untolerated_taint,
 )
 from berth_descheduler.planner.rooms import RoomMade, WaitingPod
-from berth_descheduler.planner.simulation import ClassIndex, Cluster, NodeIndex, PodIndex, State, odd_requests
+from berth_descheduler.planner.simulation import (
+    ClassIndex,
+    Cluster,
+    KeptReadings,
+    NodeIndex,
+    PodIndex,
+    State,
+    odd_requests,
+)
 
 SHAPE_NAMESPACE: Final = "(shape)"
 """The namespace of pods that represent shapes: no cluster can have it."""
@@ -78,15 +86,21 @@ _KEPT: Final = Taint(key=ROOM_TAINT, value="of another pod", effect="NoSchedule"
 """A taint for nodes where room is made: it keeps off the pods that the room is not for."""
 
 
-def pods_losing_room(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Iterable[str] = ()) -> tuple[Pod, ...]:
+def pods_losing_room(
+    snapshot: Snapshot,
+    moves: Sequence[PlannedMove],
+    closed: Iterable[str] = (),
+    kept: KeptReadings | None = None,
+) -> tuple[Pod, ...]:
     """Return the waiting pods that would lose room to the moves, in scheduling order.
 
-    `closed` names nodes that take no pod meanwhile beside the sources of the moves.
+    `closed` names nodes that take no pod meanwhile beside the sources of the moves; `kept` is what was read of an
+    earlier snapshot.
     """
     waiting = waiting_pods(snapshot)
     if not waiting or not moves:
         return ()
-    cluster = Cluster.from_snapshot(snapshot, waiting)
+    cluster = Cluster.from_snapshot(snapshot, waiting, kept=kept)
     with_room = _Placing(cluster, frozenset()).place()
     shut = {*closed, *(move.source for move in moves)}
     nodes = frozenset(cluster.node_numbers[name] for name in shut if name in cluster.node_numbers)
@@ -134,7 +148,8 @@ def waiting_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
 
     Pods in a hand-over and pods with a nominated node are not among them: their place is counted already.
     """
-    not_nominated = (pod for pod in snapshot.pods if is_pending(pod) and not pod.status.nominated_node_name)
+    unbound_pods = (pod for pod in snapshot.pods if not pod.spec.node_name)  # few, and asked for in each look
+    not_nominated = (pod for pod in unbound_pods if is_pending(pod) and not pod.status.nominated_node_name)
     return tuple(sorted((pod for pod in not_nominated if _is_on_its_own(pod)), key=serving_order))
 
 

@@ -18,7 +18,9 @@ from berth_descheduler.planner.quality import FragmentationChange, Quality
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import (
+    ClassIndex,
     Cluster,
+    KeptReadings,
     NodeIndex,
     PodClass,
     PodIndex,
@@ -120,12 +122,21 @@ class Problem:
         return problem
 
     @classmethod
-    def to_review(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
-        """Return the problem for moves planned earlier, whose names may no longer exist."""
+    def to_review(
+        cls,
+        snapshot: Snapshot,
+        settings: PlannerSettings,
+        waiting: Sequence[Pod] = (),
+        kept: KeptReadings | None = None,
+    ) -> "Problem":
+        """Return the problem for moves planned earlier, whose names may no longer exist.
+
+        `kept` is what was read of an earlier snapshot.
+        """
         view = ClusterView.of(snapshot, settings.run.now, settings.scope.own_namespace)
         rules = tuple(rule.on(view, settings.run.began) for rule in (*RULES_OF_EVERY_PLAN, *settings.rules))
         budgets = tuple(budget for rule in rules for budget in rule.budgets())
-        cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors, budgets)
+        cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors, budgets, kept)
         closed = frozenset() if settings.scope.control_plane_nodes else _control_plane(cluster)
         refused_nodes = _nodes_refused_by(rules, snapshot.nodes)
         cluster = replace(
@@ -212,20 +223,28 @@ class Problem:
             *self._evictability.refusals(pod),
             *self._availability_refusals(index, pod),
             *self._refusing(pod),
-            *self._refusals_by_class[placed_pod.class_index],
+            *self._refusals_of_class(placed_pod.class_index),
         )
         is_asked = self.kept or refusing_rules or self.cluster.budgets
         passing = self._passing_refusals(index, pod, refusing_rules) if is_asked else ()
         return Refusal.in_one((*of_pod, *passing)) if of_pod or passing else None
 
+    def _refusals_of_class(self, class_index: ClassIndex) -> tuple[Refusal, ...]:
+        refusals = self._refusals_by_class.get(class_index)
+        if refusals is None:
+            pod_class = self.cluster.classes[class_index]
+            crowded = self.cluster.crowded.get(pod_class.namespace)
+            refusals = self._refusals_by_class[class_index] = _class_refusals(pod_class, self._volume_index, crowded)
+        return refusals
+
     @cached_property
-    def _refusals_by_class(self) -> tuple[tuple[Refusal, ...], ...]:  # (classes,)
-        cluster = self.cluster
-        volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
-        return tuple(
-            _class_refusals(pod_class, volume_index, cluster.crowded.get(pod_class.namespace))
-            for pod_class in cluster.classes
-        )
+    def _refusals_by_class(self) -> dict[ClassIndex, tuple[Refusal, ...]]:
+        return {}
+
+    @cached_property
+    def _volume_index(self) -> VolumeIndex:
+        snapshot = self.cluster.snapshot
+        return VolumeIndex(snapshot.persistent_volume_claims, snapshot.persistent_volumes)
 
     @cached_property
     def _refusing(self) -> Refusing:
@@ -243,10 +262,11 @@ class Problem:
 
     def _availability_refusals(self, index: PodIndex, pod: Pod) -> tuple[Refusal, ...]:
         """Return why a pod stays for its controller's sake; one that may go without a place has to."""
-        refusal = self.availability.refusal(pod)
-        if refusal is None or pod.key in self.cluster.snapshot.leaving_freely or self.may_lose_its_place(index):
+        # Asked first: where all moved pods may leave, the pods of no controller are counted.
+        if pod.key in self.cluster.snapshot.leaving_freely:
             return ()
-        return (refusal,)
+        refusal = self.availability.refusal(pod)
+        return () if refusal is None or self.may_lose_its_place(index) else (refusal,)
 
     def _passing_refusals(self, index: PodIndex, pod: Pod, rules: Sequence[Rule]) -> tuple[Refusal, ...]:
         """Return why a pod stays in this plan."""
@@ -260,12 +280,16 @@ class Problem:
 
     def pods_to_move(self, node: NodeIndex) -> tuple[PodIndex, ...]:
         """Return the pods that must leave a node to free it."""
-        return self._to_move[node]
+        pods = self._to_move.get(node)
+        if pods is None:
+            placed_pods, keeps_its_node = self.cluster.pods, self._evictability.keeps_its_node
+            pods = tuple(pod for pod in self.cluster.pods_on[node] if keeps_its_node(placed_pods[pod].pod))
+            self._to_move[node] = pods
+        return pods
 
     @cached_property
-    def _to_move(self) -> tuple[tuple[PodIndex, ...], ...]:
-        occupying = [self._evictability.keeps_its_node(placed_pod.pod) for placed_pod in self.cluster.pods]
-        return tuple(tuple(pod for pod in pods if occupying[pod]) for pods in self.cluster.pods_on)
+    def _to_move(self) -> dict[NodeIndex, tuple[PodIndex, ...]]:
+        return {}
 
 
 def _control_plane(cluster: Cluster) -> frozenset[NodeIndex]:

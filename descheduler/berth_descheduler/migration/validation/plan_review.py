@@ -29,6 +29,7 @@ from berth_descheduler.migration.validation.pending_pods import served_pods
 from berth_descheduler.migration.validation.pending_replacements import is_owned_by, owners_of
 from berth_descheduler.migration.validation.revalidation import Invalid, UnderWay, revalidate
 from berth_descheduler.planner import PlannerSettings, pods_losing_room, with_surges
+from berth_descheduler.planner.simulation import KeptReadings
 from berth_descheduler.plugins import goal_of
 
 
@@ -65,6 +66,7 @@ class PlanValidator:
         self._emptied = _nodes_to_be_emptied_whole(plan)
         self._drained = nodes_to_empty(plan.spec.moves)
         self._served = served_pods(plan.spec.rooms)
+        self._kept = KeptReadings()
 
     @property
     def most_at_once(self) -> int:
@@ -95,8 +97,8 @@ class PlanValidator:
         if not budgets:
             # Budgets move within seconds, and the eviction API asks them again under its own lock: a refusal here would
             # skip a move for a shortage that passes.
-            every_pod = frozenset(pod.key for pod in snapshot.pods)
-            snapshot = snapshot.replace_in_order(disruption_budgets=(), leaving_freely=every_pod)
+            moved_pods = frozenset(f"{move.namespace}/{move.pod}" for move in ahead.values())
+            snapshot = snapshot.replace_in_order(disruption_budgets=(), leaving_freely=moved_pods)
         elif any(move.method is MoveMethod.SURGE for move in ahead.values()):
             snapshot = with_surges(snapshot)
         positions = sorted(ahead)
@@ -112,6 +114,7 @@ class PlanValidator:
                 waiting=frozenset(move_number for move_number, index in enumerate(positions) if index in waiting),
                 leaving=tuple(move for index, move in begun_moves.items() if index not in ahead),
             ),
+            kept=self._kept,
         )
         invalid = {positions[move_number]: invalid_move for move_number, invalid_move in refusals.items()}
         self._accepted |= ahead.keys() - invalid.keys()
@@ -122,6 +125,7 @@ class PlanValidator:
             without_plan_objects(whole_snapshot, self._name, ahead.keys() - begun_moves.keys()),
             beginning_moves,
             drained_nodes,
+            self._kept,
         )
         # A pod made again after an eviction without a place waits because of this plan, which goes on all the same.
         evicted = (move for index, move in enumerate(self._moves) if move.is_eviction and index not in ahead)
@@ -148,7 +152,9 @@ def _still_ahead(
     """Return the moves ahead, without moves under way whose pods have left since and later moves of the same pods."""
     if not under_way:
         return ahead
-    present_uids = {pod.metadata.uid for pod in snapshot.pods if not pod.is_terminating and pod.controller is not None}
+    begun_uids = {move.pod_uid for move in under_way.values()}
+    begun_pods = [pod for pod in snapshot.pods if pod.metadata.uid in begun_uids]
+    present_uids = {pod.metadata.uid for pod in begun_pods if not pod.is_terminating and pod.controller is not None}
     moved_away = {(move.namespace, move.pod) for move in under_way.values() if move.pod_uid not in present_uids}
     return {index: move for index, move in ahead.items() if (move.namespace, move.pod) not in moved_away}
 
@@ -164,7 +170,7 @@ def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) 
         reservations=tuple(
             reservation for reservation in snapshot.reservations if reservation.metadata.uid not in places
         ),
-        pods=tuple(pod for pod in snapshot.pods if not _holds_one_of(pod, places)),
+        pods=_not_holding(snapshot.pods, places),
     )
 
 
@@ -179,7 +185,7 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
         reservations=tuple(
             reservation for reservation in snapshot.reservations if reservation.metadata.uid not in rooms
         ),
-        pods=tuple(pod for pod in snapshot.pods if pod.spec.node_name or not _holds_one_of(pod, rooms)),
+        pods=_not_holding(snapshot.pods, rooms, bound=False),
     )
 
 
@@ -198,8 +204,19 @@ def _is_place_of(reservation: Reservation, plan: str, positions: Collection[str]
     return metadata.labels.get(PLAN_LABEL) == plan and metadata.annotations.get(MOVE_ANNOTATION) in positions
 
 
-def _holds_one_of(pod: Pod, places: Collection[str]) -> bool:
-    return PLACEHOLDER_LABEL in pod.metadata.labels and pod.metadata.labels.get(RESERVATION_LABEL) in places
+def _not_holding(pods: tuple[Pod, ...], places: Collection[str], *, bound: bool = True) -> tuple[Pod, ...]:
+    """Return pods without the placeholders of Reservations by their uids, of which `bound` ones may stay."""
+    holding = [
+        pod
+        for pod in pods
+        if PLACEHOLDER_LABEL in pod.metadata.labels  # first, since nearly all pods are none
+        and pod.metadata.labels.get(RESERVATION_LABEL) in places
+        and (bound or not pod.spec.node_name)
+    ]
+    if not holding:
+        return pods
+    identities = set(map(id, holding))
+    return tuple(pod for pod in pods if id(pod) not in identities)
 
 
 def _without_taints(node: Node, plan: str) -> Node:

@@ -10,7 +10,7 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refuser
 from berth_descheduler.migration.validation.handwritten_limits import MoveLimits
 from berth_descheduler.planner import EvictableNamespaces, NodeIndex, PlannerSettings, PodIndex, Problem, State
 from berth_descheduler.planner.problem import source_refusal
-from berth_descheduler.planner.simulation import protected_amounts
+from berth_descheduler.planner.simulation import KeptReadings, protected_amounts
 
 _NOT_CLOSED: Final = "it is preemptable no more, or the lent node {} is not closed: no pod leaves it without a place"
 
@@ -45,18 +45,19 @@ def revalidate(
     emptied: Sequence[str] | None = None,
     begun: Sequence[PlannedMove] = (),
     beside: UnderWay | None = None,
+    kept: KeptReadings | None = None,
 ) -> Mapping[int, Invalid]:
     """Return the moves that are invalid on a fresh snapshot, by position, each with the reason.
 
     The settings are those of the plan's policy as it is now: a plan may have been made by hand, or long ago. `begun`
     are the moves of the plan that have been begun; they count for the limits. `beside` says which moves are under way
-    meanwhile.
+    meanwhile, and `kept` is what was read of an earlier snapshot.
 
     `moves` are the remaining moves in order; the snapshot is taken before their places are reserved. A node is emptied
     whole or left alone: with one move of a source all of its moves are dropped, and so are those of a source that now
     holds another pod that has to leave. `emptied` names the sources to empty (None: all); other sources may keep pods.
     """
-    problem = Problem.to_review(snapshot, settings)
+    problem = Problem.to_review(snapshot, settings, kept=kept)
     return _Review(problem, moves, emptied, begun, beside or UnderWay()).run()
 
 
@@ -219,9 +220,8 @@ class _Review:
 
     def _walk(self) -> bool:
         """Make the moves that hold so far, in order, up to the first that does not; return whether there was one."""
-        cluster = self._problem.cluster
-        sources = {cluster.node_numbers[move.source] for move in self._moves if move.source in cluster.node_numbers}
-        state = State(cluster, sources)
+        cluster, state = self._problem.cluster, self._state
+        state.undo_to(0)
         for index, move in enumerate(self._moves):
             pod = self._pod(move)
             if index in self._invalid or index in self._beside.waiting or pod is None:
@@ -249,6 +249,12 @@ class _Review:
                 return True
             state.move(pod, target)
         return False
+
+    @cached_property
+    def _state(self) -> State:
+        cluster = self._problem.cluster
+        sources = {cluster.node_numbers[move.source] for move in self._moves if move.source in cluster.node_numbers}
+        return State(cluster, sources)
 
     def _take_room(self, state: State, pod: PodIndex, move: PlannedMove) -> None:
         """Make a move that is under way, if it can be made."""

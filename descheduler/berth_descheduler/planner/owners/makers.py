@@ -4,6 +4,7 @@ A snapshot without any object of a kind was made without that kind, unless it sa
 Controllers of a kind that the snapshot lacks keep no pod by being unknown, except Jobs.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -43,6 +44,9 @@ class Makers:
 
     def __init__(self, snapshot: Snapshot, known_kinds: Collection[GroupKind] = ()) -> None:
         self._pods = snapshot.pods
+        self._active: dict[tuple[str, str, str], int] = {}
+        """How many active pods each controller has that was asked about."""
+
         self._workloads = {
             (*workload.group_kind, workload.metadata.namespace, workload.metadata.name): workload
             for workload in snapshot.workloads
@@ -72,22 +76,19 @@ class Makers:
 
     def active_pods(self, pod: Pod) -> int:
         """Return how many pods of a pod's controller have neither ended nor begun to be deleted."""
-        return self._active.get(_maker_key(pod), 0)
+        key = _maker_key(pod)
+        if key not in self._active:
+            siblings = self._pods_by_maker.get(key, ())
+            self._active[key] = sum(not sibling.is_terminal and not sibling.is_terminating for sibling in siblings)
+        return self._active[key]
 
     @cached_property
-    def _pods_by_maker(self) -> dict[tuple[str, str, str], list[Pod]]:
-        pods_by_maker: dict[tuple[str, str, str], list[Pod]] = {}
+    def _pods_by_maker(self) -> Mapping[tuple[str, str, str], Sequence[Pod]]:
+        pods_by_maker: defaultdict[tuple[str, str, str], list[Pod]] = defaultdict(list)
         for pod in self._pods:
-            if pod.controller is not None:
-                pods_by_maker.setdefault(_maker_key(pod), []).append(pod)
+            if (owner := pod.controller) is not None:
+                pods_by_maker[pod.metadata.namespace, owner.kind, owner.uid or owner.name].append(pod)
         return pods_by_maker
-
-    @cached_property
-    def _active(self) -> dict[tuple[str, str, str], int]:
-        return {
-            key: sum(not pod.is_terminal and not pod.is_terminating for pod in pods)
-            for key, pods in self._pods_by_maker.items()
-        }
 
 
 def unmade_refusal(pod: Pod) -> Refusal | None:

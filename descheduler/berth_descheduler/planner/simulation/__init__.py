@@ -1,6 +1,13 @@
 """The cluster as the planner simulates it, with the scheduler's rules."""
 
-from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodIndex, PodPresence
+from berth_descheduler.planner.simulation.cluster import (
+    Cluster,
+    KeptReadings,
+    NodeIndex,
+    PlacedPod,
+    PodIndex,
+    PodPresence,
+)
 from berth_descheduler.planner.simulation.domain_counts import Domain, DomainCounts
 from berth_descheduler.planner.simulation.node_fit import NodeTies, node_part, node_refusal
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses, odd_requests
@@ -13,6 +20,7 @@ __all__ = [
     "Cluster",
     "Domain",
     "DomainCounts",
+    "KeptReadings",
     "NodeIndex",
     "NodeTies",
     "PlacedPod",

@@ -3,7 +3,7 @@
 Data that cannot be read is reported here, not repaired.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -36,9 +36,10 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.framework.rules import MOST_OF_BUDGET, Budget
 from berth_descheduler.planner.simulation.attachments import attach_columns
 from berth_descheduler.planner.simulation.crowded_namespaces import find_crowded_namespaces
+from berth_descheduler.planner.simulation.kept_values import KeptValues
 from berth_descheduler.planner.simulation.pending_slots import reserved_slots
 from berth_descheduler.planner.simulation.platforms import Platforms
-from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses
+from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses, PodKey, PodKeys
 from berth_descheduler.planner.unreadable_objects import UnreadableObjects
 
 NodeIndex = NewType("NodeIndex", int)
@@ -47,6 +48,10 @@ PodIndex = NewType("PodIndex", int)
 NAME_FIELD: Final = "metadata.name"
 NEEDED_RESOURCES: Final = (CPU, MEMORY, PODS)
 """A node that does not report these in its allocatable neither gives nor takes pods."""
+
+_MOST_KEYS_PER_POD: Final = 4
+_FREE_KEYS: Final = 1_000
+"""How many keys of pods are remembered, beyond which those of pods that are gone are forgotten."""
 
 _WAITING_NODE: Final = Node(metadata=ObjectMeta(name="(waiting)"))
 """Not ready and without labels: nothing can be put there, and it is in no topology."""
@@ -134,28 +139,33 @@ class Cluster:
         waiting: Sequence[Pod] = (),
         node_selectors: Sequence[LabelSelector] = (),
         budgets: Sequence[Budget] = (),
+        kept: "KeptReadings | None" = None,
     ) -> "Cluster":
         """Return the snapshot in numbers.
 
         Places of Reservations without a placeholder count as expected pods. `waiting` are the pods to make room for;
         they are put on a virtual node, the last one. Only nodes that all `node_selectors` select give and take pods.
-        Nodes take no more than the `budgets` leave them.
+        Nodes take no more than the `budgets` leave them. What is `kept` of an earlier snapshot changes nothing but the
+        time that it takes.
         """
+        kept = KeptReadings() if kept is None else kept
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
         lent = lent_nodes(snapshot)
         groups = preemptable_groups(pod_group.metadata for pod_group in snapshot.pod_groups) if lent else ()
+        platforms = Platforms(snapshot.nodes, snapshot.pods)
         pod_classes = PodClasses(
-            (lambda pod: is_preemptable(pod, groups)) if lent else (lambda _: False),
-            (lambda pod: tuple(budget.demand(pod) for budget in budgets)) if budgets else (lambda _: ()),
-            Platforms(snapshot.nodes, snapshot.pods).tie_of,
+            (lambda pod: is_preemptable(pod, groups)) if lent else None,
+            (lambda pod: tuple(budget.demand(pod) for budget in budgets)) if budgets else None,
+            platforms.tie_of if platforms.differ else None,
+            kept.pod_keys,
         )
         all_pods = (*snapshot.pods, *reserved_slots(snapshot))
-        pods, classes, elsewhere = _place_pods(nodes, all_pods, waiting, pod_classes)
-        allocatable, unreadable = _read_allocatable(nodes)
+        readings = kept.of_pods(all_pods)
+        pods, classes, elsewhere = _place_pods(nodes, readings, waiting, pod_classes)
+        allocatable, unreadable = _allocatable(kept.of_nodes(nodes))
         resources = _resource_names((*allocatable, *(pod_class.amounts for pod_class in classes)))
-        attached = attach_columns(
-            snapshot, nodes, classes, [(placed_pod.pod, placed_pod.class_index) for placed_pod in pods]
-        )
+        placed = [(placed_pod.pod, placed_pod.class_index) for placed_pod in pods] if snapshot.csi_nodes else []
+        attached = attach_columns(snapshot, nodes, classes, placed)
         return cls(
             snapshot=snapshot,
             nodes=nodes,
@@ -209,8 +219,8 @@ class Cluster:
     @cached_property
     def pod_numbers(self) -> Mapping[tuple[str, str], PodIndex]:
         """Return the index of each pod by its namespace and name."""
-        keys = ((placed_pod.pod.metadata.namespace, placed_pod.pod.metadata.name) for placed_pod in self.pods)
-        return {key: PodIndex(index) for index, key in enumerate(keys)}
+        all_metadata = [placed_pod.pod.metadata for placed_pod in self.pods]
+        return {(metadata.namespace, metadata.name): PodIndex(index) for index, metadata in enumerate(all_metadata)}
 
     @property
     def on_unknown_nodes(self) -> tuple[Pod, ...]:
@@ -225,8 +235,8 @@ class Cluster:
     @cached_property
     def crowded(self) -> Mapping[str, Refusal]:
         """Return the namespaces whose terms are too many to count, each with the reason for which its pods stay."""
-        pods_of = Counter(placed_pod.class_index for placed_pod in self.pods)
-        return find_crowded_namespaces(self.classes, pods_of, len(self.nodes), self.snapshot.own_namespace)
+        classes = (placed_pod.class_index for placed_pod in self.pods)
+        return find_crowded_namespaces(self.classes, classes, len(self.nodes), self.snapshot.own_namespace)
 
     @cached_property
     def column(self) -> Mapping[str, int]:
@@ -278,41 +288,85 @@ def _left_out(nodes: Sequence[Node], selectors: Sequence[LabelSelector]) -> froz
 
 
 def _place_pods(
-    nodes: tuple[Node, ...], pods: Iterable[Pod], waiting: Sequence[Pod], pod_classes: PodClasses
+    nodes: tuple[Node, ...], pods: Iterable["_PodReading"], waiting: Sequence[Pod], pod_classes: PodClasses
 ) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...], tuple[Pod, ...]]:
     # A waiting pod may be nominated to a node already: it would count there and on the virtual node.
     apart = {pod.key for pod in waiting}
     numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
     placed_pods, elsewhere = [], []
-    for pod in pods:
-        name, presence = node_and_presence(pod)
-        node = numbers.get(name)
-        if node is not None and pod.key not in apart:
-            placed_pods.append(PlacedPod(pod, node, pod_classes.class_of(pod), presence))
-        elif not pod.is_terminal:
-            elsewhere.append(pod)
+    class_of = pod_classes.class_of
+    for reading in pods:
+        node = numbers.get(reading.node_name)
+        if node is not None and not (apart and reading.pod.key in apart):
+            class_index = class_of(reading.pod, reading.key)
+            placed_pod = reading.placed_pod
+            if placed_pod is None or placed_pod.node != node or placed_pod.class_index != class_index:
+                placed_pod = reading.placed_pod = PlacedPod(reading.pod, node, class_index, reading.presence)
+            placed_pods.append(placed_pod)
+        elif not reading.pod.is_terminal:
+            elsewhere.append(reading.pod)
     waiting_node = NodeIndex(len(nodes) - 1)
     placed_pods += [PlacedPod(pod, waiting_node, pod_classes.class_of(pod), PodPresence.SETTLED) for pod in waiting]
     return tuple(placed_pods), pod_classes.classes, tuple(elsewhere)
 
 
-def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...], dict[NodeIndex, str]]:
+@dataclass(slots=True)
+class _PodReading:
+    """What is read of one pod, wherever its cluster's numbers come from."""
+
+    pod: Pod
+    key: PodKey
+    node_name: str
+    presence: PodPresence
+    placed_pod: PlacedPod | None = None
+    """The pod in the last cluster: in the next one it mostly has the same numbers."""
+
+
+class KeptReadings:
+    """What was read of the pods and nodes of one snapshot, for a later one that has most of them; not thread-safe."""
+
+    def __init__(self) -> None:
+        self.pod_keys = PodKeys()
+        self._of_pods: KeptValues[Pod, _PodReading] = KeptValues(self._read_pod)
+        self._of_nodes: KeptValues[Node, tuple[ResourceAmounts, str]] = KeptValues(_read_allocatable)
+
+    def of_pods(self, pods: Sequence[Pod]) -> list[_PodReading]:
+        if len(self.pod_keys) > _MOST_KEYS_PER_POD * len(pods) + _FREE_KEYS:
+            # Of pods that are gone: nothing else bounds them where pods come and go all the time.
+            self.pod_keys = PodKeys()
+            self._of_pods = KeptValues(self._read_pod)
+        return self._of_pods.of(pods)
+
+    def of_nodes(self, nodes: Sequence[Node]) -> list[tuple[ResourceAmounts, str]]:
+        """Return what each node has allocatable, and what of it is unreadable."""
+        return self._of_nodes.of(nodes)
+
+    def _read_pod(self, pod: Pod) -> _PodReading:
+        return _PodReading(pod, self.pod_keys.key_of(pod), *node_and_presence(pod))
+
+
+def _allocatable(
+    readings: Iterable[tuple[ResourceAmounts, str]],
+) -> tuple[tuple[ResourceAmounts, ...], dict[NodeIndex, str]]:
     """Return the nodes' allocatable amounts, and what is unreadable of some."""
     amounts: list[ResourceAmounts] = []
     unreadable: dict[NodeIndex, str] = {}
-    for index, node in enumerate(nodes):
-        read = ResourceAmounts.empty()
-        try:
-            read = ResourceAmounts.from_quantities(node.status.allocatable)
-            why_unreadable = read.why_too_large()
-        except InputError as error:
-            why_unreadable = str(error)
-        # Nothing rather than an error: one node with odd amounts must not keep the rest of the cluster from being
-        # planned.
-        amounts.append(ResourceAmounts.empty() if why_unreadable else read)
+    for index, (amounts_of_node, why_unreadable) in enumerate(readings):
+        amounts.append(amounts_of_node)
         if why_unreadable:
             unreadable[NodeIndex(index)] = f"status.allocatable.{why_unreadable}"
     return tuple(amounts), unreadable
+
+
+def _read_allocatable(node: Node) -> tuple[ResourceAmounts, str]:
+    """Return what a node has allocatable, and what of it is unreadable: such a node counts as having nothing."""
+    # Nothing rather than an error: one node with odd amounts must not keep the rest of the cluster from being planned.
+    try:
+        amounts = ResourceAmounts.from_quantities(node.status.allocatable)
+    except InputError as error:
+        return ResourceAmounts.empty(), str(error)
+    excess = amounts.why_too_large()
+    return (ResourceAmounts.empty(), excess) if excess else (amounts, "")
 
 
 def _no_targets(snapshot: Snapshot) -> dict[NodeIndex, str]:

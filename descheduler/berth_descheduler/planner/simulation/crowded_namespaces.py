@@ -7,7 +7,7 @@ stay where they are, and its terms count only as far as they may keep off pods o
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -51,12 +51,13 @@ class _PodNumbers:
 
 
 def find_crowded_namespaces(
-    classes: Sequence[PodClass], pods_of: Counter[ClassIndex], nodes: int, own_namespace: str
+    classes: Sequence[PodClass], class_of_pods: Iterable[ClassIndex], nodes: int, own_namespace: str
 ) -> Mapping[str, Refusal]:
     """Return the namespaces above the bound, each with why its pods stay; Berth's own is never one."""
     constrained = [pods for pods in classes if _has_terms(pods) and pods.namespace != own_namespace]
     if not constrained:
         return {}
+    pods_of = Counter(class_of_pods)
     numbers = _PodNumbers(classes, pods_of)
     counts: Counter[str] = Counter()
     seen: set[tuple[str, bytes]] = set()

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Final, TypeVar
 
 import msgspec
@@ -154,11 +154,23 @@ class NodeSets:
         self._nodes = nodes
         self.every = (1 << len(nodes)) - 1
         self._by_label: dict[str, dict[str | None, int]] = {}
-        self._keys = frozenset(key for node in nodes for key in node.metadata.labels)
         self._known: dict[Hashable, int] = {}
-        self._names = self._grouped(lambda node: node.metadata.name)
-        self._taints = self._grouped(lasting_taints)
-        self._zones = self._grouped(lambda node: tuple(node.metadata.labels.get(key) for key in ZONE_LABELS))
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(key for node in self._nodes for key in node.metadata.labels)
+
+    @cached_property
+    def _names(self) -> dict[str, int]:
+        return self._grouped(lambda node: node.metadata.name)
+
+    @cached_property
+    def _taints(self) -> dict[tuple[Taint, ...], int]:
+        return self._grouped(lasting_taints)
+
+    @cached_property
+    def _zones(self) -> dict[tuple[str | None, ...], int]:
+        return self._grouped(lambda node: tuple(node.metadata.labels.get(key) for key in ZONE_LABELS))
 
     def selected_by(self, spec: PodSpec) -> int:
         """Return the nodes for which `matches_node_affinity` holds."""
@@ -292,31 +304,36 @@ class NodeFit:
     def __init__(self, cluster: Cluster) -> None:
         self.sets = NodeSets(cluster.nodes)
         self._cluster = cluster
-        self._of_nodes = [target_refusal(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))]
-        volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
+        self._of_nodes: dict[NodeIndex, Refusal | None] = {}
         self._profiles: list[NodeTies] = []
         self._numbers: dict[bytes, int] = {}
         self._unknown: dict[ClassIndex, Refusal] = {}
-        self._profile_of = [self._intern(pod_class, volume_index) for pod_class in cluster.classes]
+        self._profile_of: dict[ClassIndex, int] = {}
         self._flags: dict[int, bytes] = {}
         self._known: dict[tuple[int, NodeIndex], Refusal | None] = {}
         self._lent = bits_of(cluster.lent, len(cluster.nodes))
 
     def of_node(self, node: NodeIndex) -> Refusal | None:
         """Return why a node takes nothing; a control-plane node may still give pods."""
+        if node not in self._of_nodes:
+            self._of_nodes[node] = target_refusal(self._cluster, node)
         return self._of_nodes[node]
 
     def of_class(self, class_index: ClassIndex) -> Refusal | None:
         """Return why pods of a class go nowhere: unknown volumes, an unreadable selector or a crowded namespace."""
+        self.profile(class_index)
         return self._unknown.get(class_index)
 
     def profile(self, class_index: ClassIndex) -> int:
         """Return the number of a class's ties; classes with the same number may go to the same nodes."""
-        return self._profile_of[class_index]
+        number = self._profile_of.get(class_index)
+        if number is None:
+            number = self._profile_of[class_index] = self._intern(self._cluster.classes[class_index])
+        return number
 
     def profile_spec(self, class_index: ClassIndex) -> PodSpec:
         """Return the fields of a class's spec that are about nodes."""
-        return self._profiles[self._profile_of[class_index]].spec
+        return self._profiles[self.profile(class_index)].spec
 
     def open_to(self, number: int) -> bytes:
         """Return per node 1 if a profile's ties allow it, else 0, whatever the node itself refuses to all pods."""
@@ -329,17 +346,17 @@ class NodeFit:
             for volume in ties.volumes:
                 allowed_nodes &= sets.reaching(volume)
             self._flags[number] = flags_of(
-                allowed_nodes if ties.is_preemptable else allowed_nodes & ~self._lent, len(self._of_nodes)
+                allowed_nodes if ties.is_preemptable else allowed_nodes & ~self._lent, len(self._cluster.nodes)
             )
         return self._flags[number]
 
     def refusal(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
         """Return why pods of a class do not go to a node, whatever else is on the node."""
-        if (of_node := self._of_nodes[node]) is not None:
+        if (of_node := self.of_node(node)) is not None:
             return of_node
+        number = self.profile(class_index)
         if (class_refusal := self._unknown.get(class_index)) is not None:
             return class_refusal
-        number = self._profile_of[class_index]
         if self.open_to(number)[node]:
             return None
         if (number, node) not in self._known:
@@ -351,8 +368,13 @@ class NodeFit:
                 self._known[number, node] = ties.refusal(target_node)
         return self._known[number, node]
 
-    def _intern(self, pods: PodClass, volume_index: VolumeIndex) -> int:
-        volumes = volume_index.volumes_of(pods)
+    @cached_property
+    def _volume_index(self) -> VolumeIndex:
+        snapshot = self._cluster.snapshot
+        return VolumeIndex(snapshot.persistent_volume_claims, snapshot.persistent_volumes)
+
+    def _intern(self, pods: PodClass) -> int:
+        volumes = self._volume_index.volumes_of(pods)
         if isinstance(volumes, Refusal):
             self._unknown[pods.index] = volumes
             volumes = ()

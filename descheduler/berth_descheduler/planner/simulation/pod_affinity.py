@@ -7,6 +7,7 @@ an affinity may not count on itself, and a pod with an anti-affinity must not me
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from berth_core import (
@@ -57,13 +58,16 @@ class InterPodAffinity:
         """Per class: the pods that keep away from it, or from the placeholder that goes before it."""
         self._placeholder_anti_affinity: list[DomainCounts] = []
         self.links = ClassLinks()
-        self._topology_keys = frozenset(key for node in cluster.nodes for key in node.metadata.labels)
         for pods in cluster.classes:
             if pods.namespace not in cluster.crowded:
                 self._read_class(pods.index)
         self._read_crowded()
         for placed_pod in cluster.pods if self._counted else ():
             self._count(placed_pod, 1)
+
+    @cached_property
+    def _topology_keys(self) -> frozenset[str]:
+        return frozenset(key for node in self._cluster.nodes for key in node.metadata.labels)
 
     def is_constrained(self, class_index: ClassIndex) -> bool:
         """Return whether other pods restrict where a class may go."""

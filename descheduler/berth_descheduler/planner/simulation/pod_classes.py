@@ -1,7 +1,7 @@
 """Classes of pods with the same owner, labels, requests and constraints."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NewType
 
 import msgspec
@@ -25,6 +25,9 @@ from berth_core.pod_requests import is_resize_infeasible
 from berth_descheduler.planner.simulation.platforms import PlatformTie
 
 ClassIndex = NewType("ClassIndex", int)
+
+PodKey = NewType("PodKey", int)
+"""A number that pods share if, by what they say themselves, every rule treats them alike."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,46 +88,101 @@ class PodClass:
         return tuple(spread for spread in spreads if spread.when_unsatisfiable == SPREAD_HARD)
 
 
+class PodKeys:
+    """Gives every pod its key, and remembers what is the same for all pods of a key."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], PodKey] = {}
+        self._amounts: dict[PodKey, tuple[ResourceAmounts, str]] = {}
+        self._host_ports: dict[PodKey, tuple[HostPort, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def key_of(self, pod: Pod) -> PodKey:
+        # Pods that are tied to their node share one class: a DaemonSet would otherwise have as many classes as the
+        # cluster has nodes, and the search works on classes.
+        stays = bool(pod.spec.node_name) and pod.belongs_to_node
+        key = (stays, *_owner_key(pod, stays=stays), _what_rules_ask(pod, stays=stays))
+        return self._numbers.setdefault(key, PodKey(len(self._numbers)))
+
+    def amounts_of(self, key: PodKey, pod: Pod) -> tuple[ResourceAmounts, str]:
+        """Return what a pod of a key takes, and what of it is unreadable."""
+        if key not in self._amounts:
+            self._amounts[key] = _amounts(pod)
+        return self._amounts[key]
+
+    def host_ports_of(self, key: PodKey, pod: Pod) -> tuple[HostPort, ...]:
+        if key not in self._host_ports:
+            self._host_ports[key] = host_ports(pod.spec)
+        return self._host_ports[key]
+
+
 class PodClasses:
     """Gives every pod its class; classes are numbered in the order in which they are first met."""
 
     def __init__(
         self,
-        is_preemptable: Callable[[Pod], bool] = lambda _: False,
-        demands: Callable[[Pod], tuple[int | None, ...]] = lambda _: (),
-        platforms: Callable[[Pod], PlatformTie | None] = lambda _: None,
+        is_preemptable: Callable[[Pod], bool] | None = None,
+        demands: Callable[[Pod], tuple[int | None, ...]] | None = None,
+        platforms: Callable[[Pod], PlatformTie | None] | None = None,
+        keys: PodKeys | None = None,
     ) -> None:
+        """Without a function all pods are alike in that; `keys` may know pods of earlier snapshots."""
         self._is_preemptable = is_preemptable
         self._demands = demands
         self._platforms = platforms
-        self._known: dict[tuple[object, ...], ClassIndex] = {}
+        self._keys = PodKeys() if keys is None else keys
+        self._known: dict[object, ClassIndex] = {}
         self._classes: list[PodClass] = []
+        self._are_alike = is_preemptable is None and demands is None and platforms is None
 
     @property
     def classes(self) -> tuple[PodClass, ...]:
         """Return all classes by their index."""
         return tuple(self._classes)
 
-    def class_of(self, pod: Pod) -> ClassIndex:
-        """Return the pod's class, a new one if none is like it."""
-        is_preemptable, demands, platforms = self._is_preemptable(pod), self._demands(pod), self._platforms(pod)
-        # Pods that are tied to their node share one class: a DaemonSet would otherwise have as many classes as the
-        # cluster has nodes, and the search works on classes.
-        stays = bool(pod.spec.node_name) and pod.belongs_to_node
-        key = (
-            is_preemptable,
-            demands,
-            platforms,
-            stays,
-            *_owner_key(pod, stays=stays),
-            _what_rules_ask(pod, stays=stays),
-        )
+    def class_of(self, pod: Pod, pod_key: PodKey | None = None) -> ClassIndex:
+        """Return the pod's class, a new one if none is like it; `pod_key` is the pod's if it is known already."""
+        if pod_key is None:
+            pod_key = self._keys.key_of(pod)
+        if self._are_alike:
+            class_index = self._known.get(pod_key)
+            return self._add(pod, pod_key, pod_key) if class_index is None else class_index
+        is_preemptable = self._is_preemptable is not None and self._is_preemptable(pod)
+        demands = () if self._demands is None else self._demands(pod)
+        platforms = None if self._platforms is None else self._platforms(pod)
+        key = (is_preemptable, demands, platforms, pod_key)
         class_index = self._known.get(key)
         if class_index is None:
-            class_index = self._known[key] = ClassIndex(len(self._classes))
-            pod_class = _class_for(pod, class_index, is_preemptable=is_preemptable, demands=demands)
-            self._classes.append(replace(pod_class, platforms=platforms))
+            return self._add(pod, pod_key, key, is_preemptable=is_preemptable, demands=demands, platforms=platforms)
         return class_index
+
+    def _add(
+        self,
+        pod: Pod,
+        pod_key: PodKey,
+        key: object,
+        *,
+        is_preemptable: bool = False,
+        demands: tuple[int | None, ...] = (),
+        platforms: PlatformTie | None = None,
+    ) -> ClassIndex:
+        index = self._known[key] = ClassIndex(len(self._classes))
+        amounts, why_unreadable = self._keys.amounts_of(pod_key, pod)
+        pod_class = PodClass(
+            index=index,
+            example=pod,
+            amounts=amounts,
+            host_ports=self._keys.host_ports_of(pod_key, pod),
+            claims=pod.claim_names,
+            odd=why_unreadable,
+            is_preemptable=is_preemptable,
+            demands=demands,
+            platforms=platforms,
+        )
+        self._classes.append(pod_class)
+        return index
 
 
 def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
@@ -199,21 +257,6 @@ def _granted(pod: Pod) -> list[tuple[object, ...]]:
     if granted and is_resize_infeasible(pod):
         granted.append(("", "Infeasible"))
     return granted
-
-
-def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool, demands: tuple[int | None, ...]) -> PodClass:
-    """Return a class made after a pod."""
-    amounts, why_unreadable = _amounts(pod)
-    return PodClass(
-        index=index,
-        example=pod,
-        amounts=amounts,
-        host_ports=host_ports(pod.spec),
-        claims=pod.claim_names,
-        odd=why_unreadable,
-        is_preemptable=is_preemptable,
-        demands=demands,
-    )
 
 
 def _amounts(pod: Pod) -> tuple[ResourceAmounts, str]:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cached_property
 
 import msgspec
 
@@ -44,11 +45,19 @@ class LabelIndex:
     """Finds the classes that a selector may select; an index by label pairs saves a look at every class."""
 
     def __init__(self, classes: Sequence[PodClass]) -> None:
-        self._all = tuple(pods.index for pods in classes)
-        self._with_pair: defaultdict[tuple[str, str], list[ClassIndex]] = defaultdict(list)
-        for pods in classes:
+        self._classes = classes
+
+    @cached_property
+    def _all(self) -> tuple[ClassIndex, ...]:
+        return tuple(pods.index for pods in self._classes)
+
+    @cached_property
+    def _with_pair(self) -> Mapping[tuple[str, str], list[ClassIndex]]:
+        with_pair: defaultdict[tuple[str, str], list[ClassIndex]] = defaultdict(list)
+        for pods in self._classes:
             for pair in pods.labels.items():
-                self._with_pair[pair].append(pods.index)
+                with_pair[pair].append(pods.index)
+        return with_pair
 
     def candidates(self, selector: LabelSelector | None) -> Sequence[ClassIndex]:
         """Return the classes among which are all that a selector selects, in order."""
