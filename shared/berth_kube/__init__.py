@@ -113,7 +113,7 @@ from berth_kube.taints import put_taint, remove_taint
 from berth_kube.transport import Request
 from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_kube.watched_lists import ListSource, WatchedLists
-from berth_kube.watching import PROMPT_WATCH
+from berth_kube.watching import PROMPT_WATCH, WatchPace, WatchSettings
 from berth_kube.yaml_documents import LocatedDocument, locate_documents, read_bounded
 
 __all__ = [
@@ -220,6 +220,8 @@ __all__ = [
     "UnreachableError",
     "UntrustedServerError",
     "WatchItem",
+    "WatchPace",
+    "WatchSettings",
     "WatchedLists",
     "Witness",
     "await_rights",

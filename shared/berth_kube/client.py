@@ -21,7 +21,7 @@ from berth_kube.retries import CHANCE, Repeatable, RetryPolicy
 from berth_kube.sightings import Sightings
 from berth_kube.transport import JSON_PATCH, MERGE_PATCH, ConnectionSettings, Query, Request, Transport
 from berth_kube.watch_items import WatchItem
-from berth_kube.watching import WatchSettings, follow
+from berth_kube.watching import WatchPace, WatchSettings, follow
 
 R = TypeVar("R")
 Body = Mapping[str, Any]
@@ -321,7 +321,7 @@ class KubeClient:
         label_selector: str = "",
         field_selector: str = "",
         type: type[T] = AS_DICT,
-        settings: WatchSettings | None = None,
+        settings: WatchSettings | WatchPace | None = None,
         since: Listing[T] | None = None,
         on_answer: Callable[[], object] = lambda: None,
     ) -> Iterator[WatchItem[T]]:

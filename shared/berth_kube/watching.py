@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol
 
@@ -78,6 +78,40 @@ Each connection ends soon, so that the bookmark before its end comes soon.
 """
 
 
+class WatchPace:
+    """The settings of watches, which may change while these run; thread-safe."""
+
+    def __init__(self, settings: WatchSettings) -> None:
+        self._lock = threading.Lock()
+        self._settings = settings
+        self._reopens: list[Callable[[], None]] = []
+
+    @property
+    def settings(self) -> WatchSettings:
+        """Return the settings of the next connection of each watch."""
+        return self._settings
+
+    def change(self, settings: WatchSettings) -> None:
+        """Change the settings; a connection whose silence would be noticed later than they say is opened anew."""
+        with self._lock:
+            is_more_prompt = settings.silence_seconds < self._settings.silence_seconds
+            self._settings = settings
+            reopens = tuple(self._reopens) if is_more_prompt else ()
+        for reopen in reopens:
+            reopen()
+
+    @contextmanager
+    def applied_to(self, reopen: Callable[[], None]) -> Iterator[None]:
+        """Call `reopen` on each change that opens connections anew, until the end of the context."""
+        with self._lock:
+            self._reopens.append(reopen)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reopens.remove(reopen)
+
+
 class WatchSource(Protocol[T]):
     """A collection of one type that a watch reads from."""
 
@@ -109,7 +143,7 @@ def follow(
     source: WatchSource[T],
     *,
     stop: threading.Event,
-    settings: WatchSettings,
+    settings: WatchSettings | WatchPace,
     since: Listing[T] | None = None,
     on_answer: Callable[[], object] = lambda: None,
 ) -> Iterator[WatchItem[T]]:
@@ -119,19 +153,21 @@ def follow(
     after the caller's list, if it is permanent (no such kind, no right, too old); later errors are retried. Calls
     `on_answer` whenever the server shows that the watch is alive.
     """
-    feed = _Feed(source, settings, since, on_answer)
-    # A daemon: a read that hangs in the kernel must not keep the process from ending.
-    threading.Thread(target=feed.run, name=f"watch {source.call.target}", daemon=True).start()
+    pace = settings if isinstance(settings, WatchPace) else WatchPace(settings)
+    feed = _Feed(source, pace, since, on_answer)
     try:
-        while not stop.is_set():
-            try:
-                item = feed.items.get(timeout=_STOP_POLL_SECONDS)
-            except queue.Empty:
-                continue
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-            del item  # the next may come in a minute, and a list is large
+        with pace.applied_to(feed.reopen):
+            # A daemon: a read that hangs in the kernel must not keep the process from ending.
+            threading.Thread(target=feed.run, name=f"watch {source.call.target}", daemon=True).start()
+            while not stop.is_set():
+                try:
+                    item = feed.items.get(timeout=_STOP_POLL_SECONDS)
+                except queue.Empty:
+                    continue
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+                del item  # the next may come in a minute, and a list is large
     finally:
         feed.abandon()
 
@@ -142,17 +178,21 @@ class _Feed(Generic[T]):
     def __init__(
         self,
         source: WatchSource[T],
-        settings: WatchSettings,
+        pace: WatchPace,
         since: Listing[T] | None = None,
         on_answer: Callable[[], object] = lambda: None,
     ) -> None:
         # A `Queue` would cost more for each item than its decoding: its locks and conditions are written in Python.
         self.items: queue.SimpleQueue[WatchItem[T] | BaseException] = queue.SimpleQueue()
         self._source = source
-        self._settings = settings
+        self._pace = pace
         self._abandoned = threading.Event()
         self._stream_lock = threading.Lock()
         self._stream: BaseHTTPResponse | None = None
+        self._stream_silence_seconds = 0.0
+        """Longest silence of the connection."""
+        self._is_cut = False
+        """Whether the connection was cut here, to be opened anew with other settings."""
         self._on_answer = on_answer
         self._resource_version = "" if since is None else since.resource_version  # "": list first
         self._highest_version = version_number(self._resource_version)
@@ -182,15 +222,30 @@ class _Feed(Generic[T]):
         """End the reading; a blocked read is cut off."""
         self._abandoned.set()
         with self._stream_lock:
-            if self._stream is not None:
-                with suppress(OSError, RuntimeError, ValueError):  # closed by itself meanwhile
-                    # `close` alone would wait for the lock that the blocked read holds.
-                    self._stream.shutdown()
+            self._cut_off()
+
+    def reopen(self) -> None:
+        """Cut off a connection whose silence would be noticed too late, so that the next has the present settings."""
+        with self._stream_lock:
+            self._cut_off_if_too_patient()
+
+    def _cut_off_if_too_patient(self) -> None:
+        if self._stream_silence_seconds > self._pace.settings.silence_seconds:
+            self._is_cut = self._cut_off()
+
+    def _cut_off(self) -> bool:
+        """Return whether there was a connection to cut off."""
+        if self._stream is None:
+            return False
+        with suppress(OSError, RuntimeError, ValueError):  # closed by itself meanwhile
+            # `close` alone would wait for the lock that the blocked read holds.
+            self._stream.shutdown()
+        return True
 
     def _read_once(self) -> None:
         """List if needed, then follow one connection to its end; wait after a failure."""
         try:
-            if self._in_vain_seconds >= self._settings.in_vain_seconds:
+            if self._in_vain_seconds >= self._pace.settings.in_vain_seconds:
                 self._look_back()
             if not self._resource_version:
                 self._begin_list_beside() if self._is_list_too_slow else self._list()
@@ -209,7 +264,7 @@ class _Feed(Generic[T]):
 
     def _wait_after(self, error: KubeError, failures: int) -> None:
         """Wait before the next try, longer after each failure and at least as long as the server asks."""
-        wait_seconds = max(self._settings.backoff.wait_seconds(failures), error.retry_after_seconds or 0.0)
+        wait_seconds = max(self._pace.settings.backoff.wait_seconds(failures), error.retry_after_seconds or 0.0)
         level = logging.WARNING if failures >= _WORTH_A_WARNING else logging.DEBUG
         _LOG.log(level, "%s; failure %d in a row, next try in %.1f s", error, failures, wait_seconds)
         self._abandoned.wait(wait_seconds)
@@ -288,7 +343,7 @@ class _Feed(Generic[T]):
         finally:
             seconds = time.monotonic() - started
             self._in_vain_seconds = 0.0 if items_seen else self._in_vain_seconds + seconds
-            self._ends_at_once = items_seen == 0 and seconds < _TOO_SHORT_SECONDS
+            self._ends_at_once = items_seen == 0 and seconds < _TOO_SHORT_SECONDS and not self._is_cut
         # A proxy that ends watches at once, or an API server that shuts down: without a pause this would be a busy
         # loop.
         if self._ends_at_once and not self._abandoned.is_set():
@@ -331,9 +386,11 @@ class _Feed(Generic[T]):
 
     def _open(self) -> BaseHTTPResponse:
         """Open a connection, which `abandon` can cut off from now on."""
-        stream = self._source.open_stream(self._resource_version, self._settings)
+        settings = self._pace.settings
+        stream = self._source.open_stream(self._resource_version, settings)
         with self._stream_lock:
-            self._stream = stream
+            self._stream, self._stream_silence_seconds, self._is_cut = stream, settings.silence_seconds, False
+            self._cut_off_if_too_patient()  # a change while it was being opened found nothing to cut off
         return stream
 
     def _lines(self, stream: BaseHTTPResponse) -> Iterator[bytes]:
@@ -345,7 +402,8 @@ class _Feed(Generic[T]):
                 *lines, pending = (pending + chunk).split(b"\n")
                 yield from filter(None, lines)
         except (HTTPError, OSError) as error:
-            raise self._source.broken(error) from error
+            if not self._is_cut:
+                raise self._source.broken(error) from error
         finally:
             with self._stream_lock:
                 self._stream = None

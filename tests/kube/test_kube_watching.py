@@ -14,7 +14,7 @@ from berth_kube.errors import ForbiddenError, UnexpectedObjectError
 from berth_kube.listing import Listing
 from berth_kube.resources import PODS
 from berth_kube.retries import Backoff
-from berth_kube.watching import PROMPT_WATCH, WatchSettings
+from berth_kube.watching import PROMPT_WATCH, WatchPace, WatchSettings
 from scripted_server import Reset, ScriptedServer, Silence, Stream, answer, event, page, refusal
 from waiting import eventually, soon
 
@@ -232,6 +232,50 @@ def test_a_list_after_a_410_is_of_the_same_history(client: KubeClient, server: S
     (_, _, listed) = brief_items(client, 3)
     assert isinstance(listed, Listed)
     assert not listed.restored
+
+
+def test_a_watch_that_has_to_hear_of_a_loss_soon_is_opened_anew_where_it_was(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    """At once, though its connection would be open for minutes."""
+    server.on("GET", PATH, page())
+    server.on("WATCH", PATH, Stream([added("a", 11)]), Stream([added("b", 12)]))
+    pace, stop = WatchPace(WatchSettings()), threading.Event()
+    items = client.watch(PODS, type=Pod, stop=stop, settings=pace)
+    assert [said(next(items)) for _ in range(2)] == ["listed ", "added a"]
+    pace.change(PROMPT_WATCH)
+    assert said(next(items)) == "added b"
+    pace.change(WatchSettings())
+    stop.set()
+    assert list(items) == []
+    assert watch_versions(server) == ["10", "11"]
+    assert [int(seen.query["timeoutSeconds"]) > 30 for seen in server.requests("WATCH", PATH)] == [True, False]
+
+
+def test_a_connection_that_is_prompt_already_stays(client: KubeClient, server: ScriptedServer) -> None:
+    """One that was opened for the last Reservation, as the next one comes."""
+    server.on("GET", PATH, page())
+    server.on("WATCH", PATH, Stream([added("a", 11)]), Stream([added("b", 12)]))
+    pace, stop = WatchPace(PROMPT_WATCH), threading.Event()
+    items = client.watch(PODS, type=Pod, stop=stop, settings=pace)
+    assert [said(next(items)) for _ in range(2)] == ["listed ", "added a"]
+    pace.change(WatchSettings())
+    pace.change(PROMPT_WATCH)
+    stop.set()
+    assert list(items) == []
+    assert watch_versions(server) == ["10"]
+
+
+def test_a_watch_that_may_hear_of_a_loss_later_goes_on(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page())
+    server.on("WATCH", PATH, Stream([added("a", 11)], end="well"), Stream([added("b", 12)]))
+    pace, stop = WatchPace(PROMPT_WATCH), threading.Event()
+    items = client.watch(PODS, type=Pod, stop=stop, settings=pace)
+    assert said(next(items)) == "listed "
+    pace.change(WatchSettings())
+    assert [said(next(items)) for _ in range(2)] == ["added a", "added b"]
+    stop.set()
+    assert list(items) == []
 
 
 def test_the_silence_of_what_holds_places_is_noticed_in_time() -> None:

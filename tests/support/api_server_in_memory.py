@@ -34,7 +34,7 @@ from berth_kube.listing import Listing
 from berth_kube.resources import MIGRATION_PLANS, PODS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES, Resource
 from berth_kube.sightings import Sightings
 from berth_kube.watch_items import Changed, Listed, Removed
-from berth_kube.watching import WatchSettings
+from berth_kube.watching import WatchPace, WatchSettings
 from builders import NOON_TEXT
 from json_patches import apply
 
@@ -205,7 +205,7 @@ class ApiServerInMemory:
         label_selector: str = "",
         field_selector: str = "",
         type: Any = dict,
-        settings: WatchSettings | None = None,
+        settings: WatchSettings | WatchPace | None = None,
         since: Listing[Any] | None = None,
         on_answer: Callable[[], object] = lambda: None,
     ) -> Iterator[Any]:

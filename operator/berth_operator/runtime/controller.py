@@ -291,6 +291,7 @@ class Controller:
         while not self._retired.wait(_LEADER_TICK_SECONDS):
             self._attended.seconds()
             self.heartbeats.beat("the leader")
+            self._informers.attend()
             if clock_watch.was_set():
                 self.workers.dropped.set()
             if self._listed_anew.is_set():

@@ -31,6 +31,8 @@ from berth_kube import (
     Listed,
     Removed,
     WatchItem,
+    WatchPace,
+    WatchSettings,
 )
 from berth_operator.quota.limit_range import LimitRange
 from berth_operator.quota.resource_quota import ResourceQuota
@@ -53,6 +55,9 @@ _RANGES: Final = "limit-ranges"
 _BOUND_SELECTOR: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of pods that take a pod slot of a node."""
 _COUNT_AGAIN_SECONDS: Final = 5.0
+
+_AT_REST: Final = WatchSettings()
+"""Without a live Reservation nothing waits for an event, and short connections cost requests."""
 
 Item = TypeVar("Item")
 Watch = Callable[[threading.Event], Iterable[WatchItem[Any]]]
@@ -145,6 +150,7 @@ class Informers:
         self._cache = cache
         self._rules = rules
         self._failed = failed
+        self._pace = WatchPace(_AT_REST)
         # Two watches with selectors instead of one of all pods: a large cluster has a hundred thousand, of which few
         # concern the operator.
         owners = f"{RESERVATION_LABEL},!{PLACEHOLDER_LABEL}"
@@ -157,7 +163,7 @@ class Informers:
                     label_selector=PLACEHOLDER_LABEL,
                     type=Pod,
                     stop=stop,
-                    settings=PROMPT_WATCH,
+                    settings=self._pace,
                 ),
                 _applier(cache.replace_placeholders, cache.put_placeholder, cache.remove_placeholder),
             ),
@@ -170,14 +176,14 @@ class Informers:
             ),
             (
                 _OWNERS,
-                lambda stop: client.watch(PODS, label_selector=owners, type=Pod, stop=stop, settings=PROMPT_WATCH),
+                lambda stop: client.watch(PODS, label_selector=owners, type=Pod, stop=stop, settings=self._pace),
                 # The API server reports a pod that no longer matches the selector as DELETED, although it lives: it may
                 # come back (`convertToWatchEvent` in `pkg/storage/cacher`).
                 _applier(cache.replace_owners, cache.put_owner, partial(cache.remove_owner, for_good=False)),
             ),
             (
                 _NODES,
-                lambda stop: client.watch(NODES, type=GuardableNode, stop=stop, settings=PROMPT_WATCH),
+                lambda stop: client.watch(NODES, type=GuardableNode, stop=stop, settings=self._pace),
                 self._handle_node,
             ),
             (
@@ -217,10 +223,15 @@ class Informers:
 
     def start(self) -> None:
         """Start what was not started yet."""
+        self.attend()
         for kind, informer in self._informers.items():
             if kind not in self._started:
                 informer.start()
                 self._started.append(kind)
+
+    def attend(self) -> None:
+        """Notice lost connections of the objects that hold places soon, while there is a live Reservation."""
+        self._pace.change(PROMPT_WATCH if self._cache.live_namespaces() else _AT_REST)
 
     def count_pods(self) -> None:
         """Count the pods of each node from the first live Reservation on: no hand-over comes without one."""
