@@ -109,7 +109,7 @@ class _Collection(Generic[T]):
     def open_stream(self, resource_version: str, settings: WatchSettings) -> BaseHTTPResponse:
         """Return the stream of changes since a resourceVersion."""
         # Watches that began together, as after a restart of the API server, should not all return together.
-        seconds = settings.server_seconds * CHANCE.uniform(0.9, 1.0)
+        seconds = settings.server_seconds * CHANCE.uniform(1.0 - settings.spread, 1.0)
         query = [
             *self.selectors,
             ("watch", "true"),

@@ -49,12 +49,14 @@ _BACKOFF: Final = Backoff(first_seconds=0.2, longest_seconds=5.0)
 class WatchSettings:
     """Settings of a watch."""
 
-    server_seconds: float = 300.0
-    """How long the server keeps one connection, less a random tenth against simultaneous returns.
+    server_seconds: float = 600.0
+    """How long the server keeps one connection at most, five to ten minutes as client-go (`minWatchTimeout`).
 
     The API server sends a bookmark (KEP-956) about once a minute, and one two seconds before the end
     (`nextBookmarkTime` in k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
     """
+    spread: float = 0.5
+    """The share of it that a connection may be shorter, at random: a dozen that began together return apart."""
     # A connection that a balancer or firewall has lost brings neither events nor an end (kubernetes/kubernetes#65012).
     silence_seconds: float = 75.0
     """Longest silence before a reconnect."""
@@ -71,7 +73,7 @@ class WatchSettings:
         return 0.8 * min(self.server_seconds, self.silence_seconds)
 
 
-PROMPT_WATCH: Final = WatchSettings(server_seconds=30.0, silence_seconds=34.0)
+PROMPT_WATCH: Final = WatchSettings(server_seconds=30.0, spread=0.1, silence_seconds=34.0)
 """For the objects that hold places: a connection that the network has dropped is noticed in about half a minute.
 
 Each connection ends soon, so that the bookmark before its end comes soon.

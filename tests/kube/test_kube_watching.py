@@ -68,7 +68,16 @@ def test_a_watch_lists_first_and_then_tells_every_change(client: KubeClient, ser
     assert first_items(client, 4) == ["listed a", "added b", "changed b", "removed a"]
     query = server.requests("WATCH", PATH)[0].query
     assert (query["resourceVersion"], query["allowWatchBookmarks"]) == ("10", "true")
-    assert 260 <= int(query["timeoutSeconds"]) <= 300
+    assert 300 <= int(query["timeoutSeconds"]) <= 600
+
+
+def test_watches_that_began_together_return_apart(client: KubeClient, server: ScriptedServer) -> None:
+    """Both services have a dozen, whose returns in one minute would be most of its requests."""
+    server.on("GET", PATH, page()).on("WATCH", PATH, Stream([added("a", 11)]))
+    for _ in range(60):
+        first_items(client, 2)
+    lengths = {int(seen.query["timeoutSeconds"]) for seen in server.requests("WATCH", PATH)}
+    assert max(lengths) - min(lengths) > 120
 
 
 def test_selectors_and_namespace_stand_in_list_and_watch(client: KubeClient, server: ScriptedServer) -> None:
@@ -283,6 +292,7 @@ def test_the_silence_of_what_holds_places_is_noticed_in_time() -> None:
     assert PROMPT_WATCH.silence_seconds <= 35
     # The bookmark before the end of a watch comes two seconds before it.
     assert PROMPT_WATCH.server_seconds < PROMPT_WATCH.silence_seconds
+    assert PROMPT_WATCH.spread <= 0.1, "each connection costs a request"
     # The API server sends a bookmark about once a minute.
     assert WatchSettings().silence_seconds > 65
     assert WatchSettings().in_vain_seconds < 0.9 * WatchSettings().server_seconds
