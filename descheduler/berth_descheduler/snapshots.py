@@ -375,14 +375,20 @@ def _read_queues(source: ListSource, unread: list[SnapshotKind]) -> dict[str, An
     }
 
 
-def _believed(pods: Iterable[Pod], own_namespace: str) -> tuple[Pod, ...]:
+def _believed(pods: tuple[Pod, ...], own_namespace: str) -> tuple[Pod, ...]:
     """Return pods without the labels of fences but in Berth's own namespace: anyone may make pods elsewhere."""
-    return tuple(
-        _unlabelled(pod)
-        if own_namespace and pod.metadata.namespace != own_namespace and not _OF_FENCES.isdisjoint(pod.metadata.labels)
-        else pod
-        for pod in pods
-    )
+    labelled = [
+        index
+        for index, pod in enumerate(pods)
+        if (FENCE_LABEL in pod.metadata.labels or STANDING_FENCE_LABEL in pod.metadata.labels)
+        and pod.metadata.namespace != own_namespace
+    ]
+    if not own_namespace or not labelled:
+        return pods
+    believed_pods = [*pods]
+    for index in labelled:
+        believed_pods[index] = _unlabelled(pods[index])
+    return tuple(believed_pods)
 
 
 def _unlabelled(pod: Pod) -> Pod:
