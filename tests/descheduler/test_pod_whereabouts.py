@@ -236,10 +236,13 @@ def test_pods_that_were_left_too_long_ago_are_read_until_they_are_listed(monkeyp
 
 
 def test_what_a_run_leaves_keeps_none_of_its_pods_texts(cluster: FakeCluster, whereabouts: WatchedWhereabouts) -> None:
-    """Beside the rest of each pod, such a text keeps a mebibyte."""
+    """Beside the rest of each pod, such a text keeps a page; one of its own may have come into the place of another."""
     listed = msgspec.json.encode({"items": [*cluster.objects["pods"].values()]})
     pods = Listing(decode_page(Call("list", "pods"), listed, Pod).items, "100")
     whereabouts.take_over(pods)
+    assert whereabouts._node_by_uid is None
+    assert isinstance(whereabouts._left_behind, str)
+    whereabouts.nodes_in_use(MARKED)
     known = whereabouts._node_by_uid
     assert known is not None
     assert known == {read.metadata.uid: read.spec.node_name for read in pods.items}

@@ -4,6 +4,7 @@ Listing the pods of each marked node at every sweep costs a call per node, and l
 cluster has pods; a watch costs only what changes, and goes on from where the run's own has ended.
 """
 
+import json
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
@@ -33,6 +34,9 @@ class WatchedWhereabouts(PodWhereabouts):
         self._node_by_uid: dict[str, str] | None = None
         """The node of each pod that occupies one, "" for a pod that waits for room; None before the first list."""
 
+        self._left_behind = ""
+        """The same in one piece of JSON, as a run has left it; "" once it has been looked at."""
+
         self._left_at = ""
         """The resourceVersion from which the pods have to be watched, "" where they have to be listed."""
 
@@ -54,6 +58,7 @@ class WatchedWhereabouts(PodWhereabouts):
 
     def _nodes_of_pods(self) -> frozenset[str] | None:
         with self._lock:
+            self._unpack()
             return None if self._node_by_uid is None else frozenset(self._node_by_uid.values())
 
     def take_over(self, pods: Listing[Pod]) -> None:
@@ -65,9 +70,20 @@ class WatchedWhereabouts(PodWhereabouts):
         node_by_uid: dict[str, str] = {}
         for pod in pods:
             _put(node_by_uid, pod)
+        # In one block until the run's objects are gone: short texts would each take the place of another one among
+        # these, and keep its page from being returned.
+        left_behind = json.dumps(node_by_uid)
         with self._lock:
             if self._informer is None:  # begun meanwhile, it knows more
-                self._node_by_uid, self._left_at = node_by_uid, resource_version
+                self._node_by_uid, self._left_behind, self._left_at = None, left_behind, resource_version
+
+    def _unpack(self) -> None:
+        """Read what a run has left behind; under the lock."""
+        if self._left_behind:
+            names: dict[str, str] = {}
+            left_behind: dict[str, str] = json.loads(self._left_behind)
+            self._node_by_uid = {uid: names.setdefault(node, node) for uid, node in left_behind.items()}
+            self._left_behind = ""
 
     def stop(self) -> None:
         """Stop the watch, and forget what it has seen."""
@@ -102,6 +118,7 @@ class WatchedWhereabouts(PodWhereabouts):
 
     def _note(self, event: WatchItem[PodHead]) -> None:
         with self._lock:
+            self._unpack()
             known = {} if self._node_by_uid is None else self._node_by_uid
             match event:
                 case Listed(heads):
@@ -121,7 +138,7 @@ class WatchedWhereabouts(PodWhereabouts):
 
     def _forget(self) -> None:
         with self._lock:
-            self._node_by_uid, self._left_at = None, ""
+            self._node_by_uid, self._left_behind, self._left_at = None, "", ""
 
 
 def _put(node_by_uid: dict[str, str], pod: Pod) -> None:
