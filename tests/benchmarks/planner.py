@@ -37,6 +37,7 @@ from benchmarks.openb import GPU, most_usable, openb
 from benchmarks.packings import packing
 from benchmarks.priced_families import priced_family
 from benchmarks.room_family import ROOM_SHAPES, room_family
+from benchmarks.virtual_machines import virtual_machines
 from berth_core.clock import ClockDeadline, Deadline, NoDeadline, SystemClock
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, PlannerSettings, plan
@@ -68,6 +69,11 @@ SOLVER_SECONDS = 2.0
 
 TIED_SECONDS = {2_000: 20.0, 10_000: 60.0}
 """Of the processor, by nodes; its problem is made within them."""
+
+MACHINE_SEEDS = 2
+MACHINE_BUDGETS = (100, 200)
+MACHINE_SECONDS = 60.0
+"""Of the processor."""
 
 PIECES_NODES = 100
 TENTH_MOVES = (5, 10)
@@ -198,6 +204,29 @@ def vmr_rows() -> Iterator[Row]:
         )
         options = ["--strategy", "make-room", "--shape", "cpu=16", "--max-moves", str(budget)]
         yield _whole_command("vmr_m", f"room for cpu=16, {budget} moves", options)
+
+
+def machine_rows() -> Iterator[Row]:
+    """Yield the rows of virtual machines on hosts beside their bounds: generated ones, and the public placement."""
+    for seed in range(MACHINE_SEEDS):
+        snapshot = virtual_machines(seed)
+        title = f"VMR-L's kind, seed {seed}, {len(snapshot.nodes)} hosts"
+        yield from _machine_rows(title, snapshot)
+    yield from _machine_rows("vmr_m", load_snapshot("vmr_m"))
+
+
+def _machine_rows(title: str, snapshot: Snapshot) -> Iterator[Row]:
+    for budget in MACHINE_BUDGETS:
+        for asked, settings in (
+            ("consolidate", consolidating(budget)),
+            ("room for cpu=16", making_room(budget, shapes=("cpu=16",))),
+        ):
+            found = plan_on(snapshot, settings, ClockDeadline(ProcessorClock(), MACHINE_SECONDS))
+            quality, room = found.proposal.quality, found.proposal.room
+            gap = f"bound {quality.upper_bound / quality.reached - 1:.1%} above" if quality else ""
+            rates = [dict(unused)["cpu"] for of in room for unused in (of.unused_before, of.unused_after)]
+            beside = f"{gap}; rate {' to '.join(f'{float(rate):.4f}' for rate in rates)}" if rates else gap
+            yield Row(title, f"{asked}, {budget} moves", "bound <= 5 % above", _freed(found), found.took, beside)
 
 
 def _whole_command(folder: str, asked: str, options: list[str]) -> Row:
@@ -604,6 +633,7 @@ def _memory_megabytes(field: str) -> float:
 
 ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "vmr_m": lambda _: vmr_rows(),
+    "vmr": lambda _: machine_rows(),
     "spread60": lambda _: spread60_rows(),
     "kwok": lambda _: kwok_rows(),
     "generated": generated_rows,

@@ -13,6 +13,7 @@ from benchmarks.instances import (
     load_kwok_placements,
     load_snapshot,
 )
+from benchmarks.virtual_machines import virtual_machines
 
 SPREAD = Recipe(nodes=200, requested=0.89)
 SCALED_DOWN = Recipe(nodes=200, requested=0.6, scaled_down=True)
@@ -43,6 +44,20 @@ def test_no_generated_node_is_overfull() -> None:
 def test_every_generated_pod_has_a_controller_that_wants_it() -> None:
     snapshot = generate(SCALED_DOWN)
     assert sum(workload.spec.replicas or 0 for workload in snapshot.workloads) == len(snapshot.pods)
+
+
+def test_generated_machines_fit_their_hosts_and_leave_as_much_as_those_of_the_study() -> None:
+    snapshot = virtual_machines(0, hosts=200, machines=773)
+    snapshot.check()
+    assert snapshot == virtual_machines(0, hosts=200, machines=773)
+    cores = {host.metadata.name: snapshot.allocatable[host.metadata.name].get("cpu") for host in snapshot.nodes}
+    for machine in snapshot.pods:
+        cores[machine.spec.node_name or ""] -= snapshot.requests[machine.key].get("cpu")
+    free = list(cores.values())
+    assert len(snapshot.pods) == 773
+    assert min(free) >= 0
+    assert 0.05 < sum(free) / (200 * 88_000) < 0.13
+    assert 0.25 < sum(amount % 16_000 for amount in free) / sum(free) < 0.45
 
 
 @pytest.mark.parametrize(("folder", "nodes", "pods"), [("vmr_m", 279, 2089), ("spread60", 60, 495)])
