@@ -224,14 +224,6 @@ class Snapshot:
     def nodes_by_name(self) -> Mapping[str, Node]:
         return {node.metadata.name: node for node in self.nodes}
 
-    @cached_property
-    def workloads_by_key(self) -> Mapping[tuple[str, str, str, str], Workload]:
-        """Return the controllers by their API group, kind, namespace and name."""
-        return {
-            (*workload.group_kind, workload.metadata.namespace, workload.metadata.name): workload
-            for workload in self.workloads
-        }
-
     def pods_on(self, node_name: str) -> tuple[Pod, ...]:
         """Return the pods that are bound to a node and have not ended."""
         return self._pods_by_node.get(node_name, ())

@@ -47,7 +47,10 @@ class Makers:
         self._active: dict[tuple[str, str, str], int] = {}
         """How many active pods each controller has that was asked about."""
 
-        self._workloads = snapshot.workloads_by_key
+        self._workloads = {
+            (*workload.group_kind, workload.metadata.namespace, workload.metadata.name): workload
+            for workload in snapshot.workloads
+        }
         self._known_kinds = {*known_kinds, *((group, kind) for group, kind, _, _ in self._workloads)}
         if self._known_kinds:  # instances without controllers are planned as clusters that have all kinds, too
             self._known_kinds.update(_KINDS[kind] for kind in snapshot.stated & _KINDS.keys())
