@@ -25,7 +25,7 @@ from berth_kube.watch_items import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_kube.watching import PROMPT_WATCH
 
 _BEHIND_SECONDS: Final = 2.0
-"""How long a watch may lag behind what a call has shown."""
+"""How long a watch may lag behind what a call has shown, where no list has taken longer than that."""
 
 _RETURN_SECONDS: Final = 11.0
 """Time for a watch that was cut to answer again, beyond its longest silence: 45 s in all."""
@@ -172,6 +172,9 @@ class _WatchedKind(Generic[T]):
         self._outdated: dict[ObjectKey, str] = {}
         """By object the resourceVersion that calls have shown to be outdated; "" before the list is there."""
         self._answered_at = time.monotonic()
+        self._list_seconds = 0.0
+        """How long the list has taken: another one is worth waiting for as long."""
+
         self._has_failed = False
         self.was_too_slow = False
         """Whether the API server no longer kept the events since the list."""
@@ -183,12 +186,14 @@ class _WatchedKind(Generic[T]):
     def begin(self) -> Listing[T]:
         """List all objects and begin to watch them; raises a KubeError, GoneError where the list takes too long."""
         self._until_stopped.enter_context(self._client.sightings.shown_to(self))
+        began_at = time.monotonic()
         try:
             listing = self._client.list_pages(self.resource, type=self._item_type)
         except BaseException:
             self._until_stopped.close()
             raise
         self._put_all(listing.items, listing.resource_version)
+        self._list_seconds = time.monotonic() - began_at
         self._answered()
         self._watch_since(listing.resource_version, self._apply)
         return listing
@@ -295,11 +300,16 @@ class _WatchedKind(Generic[T]):
                 self._followers.remove(changes)
 
     def current_items(self, behind_seconds: float | None = None) -> tuple[T, ...] | None:
-        """Return all objects, None if they have to be listed again: after `_BEHIND_SECONDS` without one's own change.
+        """Return all objects, None if they have to be listed again: after some seconds without one's own change.
 
-        `behind_seconds` is a longer time for changes that may wait for the next bookmark.
+        These are `_BEHIND_SECONDS`, or as many as the list has taken. `behind_seconds` is a longer time for changes
+        that may wait for the next bookmark.
         """
-        seconds = _BEHIND_SECONDS if behind_seconds is None else behind_seconds
+        seconds = behind_seconds
+        if seconds is None:
+            # A busy API server is late with watches and with lists, which are what keeps it busy and take the most
+            # memory.
+            seconds = max(_BEHIND_SECONDS, min(self._list_seconds, _longest_silence_seconds()))
         with self._is_current:
             is_current = self._is_current.wait_for(lambda: self._has_failed or self._is_up_to_date(), seconds)
             silent_seconds = time.monotonic() - self._answered_at

@@ -1,6 +1,8 @@
 import threading
+import time
 from collections.abc import Callable
-from typing import Self
+from types import SimpleNamespace
+from typing import Any, Self
 
 import pytest
 
@@ -118,6 +120,28 @@ def test_a_watch_that_stays_behind_is_replaced_by_a_list(
     cluster.watch_delays["pods"] = NEVER_SECONDS
     cluster.create(PODS, pod("c"), namespace="default")
     assert (names(lists), times_listed(cluster)) == (["a", "b", "c"], 2)
+    lists.close()
+
+
+def test_a_watch_may_be_behind_as_long_as_its_list_has_taken(
+    cluster: ApiServerInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, seconds_passed = cluster.as_client(), [0.0]
+    list_pages = client.list_pages
+
+    def list_slowly(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - passes on what it is given
+        seconds_passed[0] += 40.0
+        return list_pages(*args, **options)
+
+    monkeypatch.setattr(client, "list_pages", list_slowly)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + seconds_passed[0])
+    monkeypatch.setattr(watched_lists, "time", clock)
+    monkeypatch.setattr(watched_lists, "_BEHIND_SECONDS", 0.0)
+    lists = WatchedLists(client)
+    names(lists)
+    cluster.watch_delays["pods"] = LAGS_BY_SECONDS
+    cluster.create(PODS, pod("c"), namespace="default")
+    assert (names(lists), times_listed(cluster)) == (["a", "b", "c"], 1)
     lists.close()
 
 
