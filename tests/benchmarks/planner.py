@@ -22,12 +22,10 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+if sys.path[0] == str(Path(__file__).resolve().parent):  # where `planner` is this file, not the package beside it
+    sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planner"))
-
-from clusters import api_items, carried_out, without_pod
-from replay import replay_steps
 
 from benchmarks.constrained_instances import generate_constrained
 from benchmarks.families import FAMILIES, family, most_freed, most_saved
@@ -47,6 +45,8 @@ from berth_descheduler.planner.solver import build_packing_model
 from berth_descheduler.planner.solver.highs import is_installed
 from berth_descheduler.planner.workload_mix import read_mix
 from berth_descheduler.plugins.defragmentation import Defragmentation, DefragmentationArgs
+from planner.clusters import api_items, carried_out, without_pod
+from planner.quick_replay import replay_steps
 from planner_settings import args_of, planner_settings
 
 SIZES = (1_000, 5_000, 10_000)
@@ -576,7 +576,7 @@ def tied_rows(largest: int) -> Iterator[Row]:
         searched = plan_on(snapshot, consolidating(None, exact=False), ClockDeadline(ProcessorClock(), seconds))
         asked = f"consolidate, no budget, {seconds:.0f} s"
         wanted = ">= 96 %" if size == 2_000 else f"<= {1.1 * seconds:.0f} s"
-        beside = f"{searched.prepared_seconds:.1f} s for its problem"
+        beside = f"{searched.prepared_seconds:.1f} s for its problem; {judged(snapshot, searched)}"
         yield Row(
             f"constrained {size} nodes, {len(snapshot.pods)} pods",
             asked,

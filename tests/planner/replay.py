@@ -7,7 +7,7 @@ simplest way to each answer. A plan is replayed move by move and wave by wave.
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -188,21 +188,20 @@ class World:
                         yield placeholder_of(task["template"]), task["reservationNodeNames"][0]
 
     def tainted(self, names: Iterable[str]) -> "World":
-        other = deepcopy(self)
+        """Return the same objects with our taint on some nodes."""
+        other = copy(self)
+        other.nodes = dict(self.nodes)
         for one in names:
-            node = other.nodes[one]
-            node["spec"] = {**node["spec"], "taints": [*node["spec"].get("taints", []), DRAINING]}
+            spec = self.nodes[one]["spec"]
+            taints = [*spec.get("taints", []), DRAINING]
+            other.nodes[one] = {**self.nodes[one], "spec": {**spec, "taints": taints}}
         return other
 
     def why_not(self, pod: Object, target: str, present: Sequence[Present]) -> str | None:
         """Return the filter of kube-scheduler that keeps a new pod off a node."""
         node = self.nodes[target]
-        conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", [])}
         checks = {
-            "ready": conditions.get("Ready") == "True",
-            "unschedulable": not node["spec"].get("unschedulable", False),
-            "taints": not barred(pod, node),
-            "node affinity": likes_node(pod, node),
+            **self.checks_of_node(pod, node),
             "room": self._has_room(pod, node, present),
             "ports": self._has_ports(pod, target, present),
             "volumes": self._reaches_volumes(pod, node),
@@ -212,6 +211,16 @@ class World:
             "spread": self._is_even(pod, node, present),
         }
         return next((check for check, holds in checks.items() if not holds), None)
+
+    def checks_of_node(self, pod: Object, node: Object) -> dict[str, bool]:
+        """Return the filters that no other pod has to do with, and whether each lets a pod pass."""
+        conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", [])}
+        return {
+            "ready": conditions.get("Ready") == "True",
+            "unschedulable": not node["spec"].get("unschedulable", False),
+            "taints": not barred(pod, node),
+            "node affinity": likes_node(pod, node),
+        }
 
     def _has_room(self, pod: Object, node: Object, present: Sequence[Present]) -> bool:
         there = [one.pod for one in present if one.node == name(node)]
@@ -245,8 +254,11 @@ class World:
 
     def _has_its_claims_alone(self, pod: Object, present: Sequence[Present]) -> bool:
         taken = {key for one in present for key in claims(one.pod)}
-        alone = {key for key in claims(pod) if "ReadWriteOncePod" in self.claims[key]["spec"].get("accessModes", [])}
-        return alone.isdisjoint(taken)
+        return self.claims_held_alone(pod).isdisjoint(taken)
+
+    def claims_held_alone(self, pod: Object) -> set[tuple[str, str]]:
+        """Return the claims of a pod that no other pod may use beside it."""
+        return {key for key in claims(pod) if "ReadWriteOncePod" in self.claims[key]["spec"].get("accessModes", [])}
 
     def _term_means(self, term: Object, holder: Object, other: Object) -> bool:
         selector = term.get("labelSelector")
