@@ -142,7 +142,6 @@ def test_a_new_reservation_gets_its_placeholder_in_its_first_pass() -> None:
 
 def test_one_that_cannot_be_validated_says_so_before_each_further_try() -> None:
     stage = Place()
-    stage.engine._throttle.status_delay = lambda *_: 0.0  # type: ignore[method-assign]
     stage.api.faults = {"create pods": error(ServerError, "not now")}
     stage.engine.workers.reconcile(PLACE_KEY)
     assert stage.reason() == ""

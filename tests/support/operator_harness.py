@@ -19,6 +19,7 @@ from berth_operator.reservation.act.node_chooser import NodeChooser
 from berth_operator.reservation.act.pod_groups import PodGroups
 from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.act.quota_admission import QuotaAdmission
+from berth_operator.reservation.act.slow_admission import SlowAdmission
 from berth_operator.reservation.act.standing_fences import StandingFences
 from berth_operator.reservation.act.validator import Validator
 from berth_operator.reservation.act.webhook_registration import WebhookRegistration
@@ -47,10 +48,12 @@ class OperatorHarness:
     settings: OperatorSettings = field(default_factory=OperatorSettings)
     clock: FakeClock = field(default_factory=FakeClock)
     rules: ClusterRules = field(default_factory=ClusterRules)
+    admission: SlowAdmission = field(init=False)
     recorder: EventRecorder = field(init=False)
     executor: ActionExecutor = field(init=False)
 
     def __post_init__(self) -> None:
+        self.admission = SlowAdmission(1, self.clock.monotonic)
         self.recorder = EventRecorder(self.api.as_client())
         self.executor = self.executor_that(lambda: self.leads)
 
@@ -69,7 +72,7 @@ class OperatorHarness:
     @property
     def context(self) -> Context:
         client = self.api.as_client()
-        return Context(client, self.cache, self.settings, self.clock, build_rules(client))
+        return Context(client, self.cache, self.settings, self.clock, build_rules(client), self.admission)
 
     @property
     def kernel(self) -> Kernel:

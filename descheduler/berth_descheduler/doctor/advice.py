@@ -217,9 +217,9 @@ _OF_THE_KERNEL: Final[Mapping[Invariant, Advice]] = {
         command="kubectl get {kind} -A --field-selector metadata.name={name} -o yaml",
     ),
     Invariant.PLACEHOLDER_REFUSED: Advice(
-        what="Admission in Berth's own namespace refuses the placeholder that would hold a place.",
+        what="Admission in Berth's own namespace refuses the placeholder that would hold a place, or does not answer.",
         why="The place is not held, and nothing is evicted for it. Berth tries again until the Reservation ends.",
-        to_do="The message has the refusal; exempt Berth's namespace from it. What is in force there:",
+        to_do="The message has the answer; exempt Berth's namespace, or mend the webhook. What is in force there:",
         command="kubectl get limitranges,resourcequotas --namespace {own}",
     ),
     Invariant.TRIAL_UNBOUNDED: Advice(

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from berth_core import Pod, Reservation
+from berth_core import BerthError, Pod, Reservation
 from berth_kube import NODES, PODS, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import Context, find_pod
@@ -165,7 +165,11 @@ class ReservationReconciler:
         if observation is None or uid in self._begun or not may_validate_first(observation, self._clock.now()):
             return observation
         self._begun.add(uid)
-        self._executor.execute(observation.reservation, (Validate(),))
+        try:
+            self._executor.execute(observation.reservation, (Validate(),))
+        except BerthError:
+            self._throttle.hurry(uid)  # admission may have hung for half a minute already
+            raise
         return self._observe(uid)
 
     def _observe(self, uid: str) -> Observation | None:

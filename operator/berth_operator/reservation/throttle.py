@@ -64,6 +64,7 @@ class Throttle:
         self._late_seconds = late_seconds
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
+        self._hurried: set[str] = set()
         self._unproven_since: dict[str, float] = {}
         self._reconciled_at: dict[str, float] = {}
         self._usual_seconds = 0.0
@@ -73,6 +74,10 @@ class Throttle:
         """Return how many seconds a status may still wait, 0 if it is due now."""
         now = time.monotonic()
         with self._lock:
+            if uid in self._hurried:
+                self._hurried.discard(uid)
+                self._since.pop(uid, None)
+                return 0.0
             if prior == status or not may_wait(prior, status):
                 self._learn(now - self._since.pop(uid, now), status)
                 return 0.0
@@ -80,6 +85,11 @@ class Throttle:
             if seconds_left <= 0:
                 del self._since[uid]
             return max(0.0, seconds_left)
+
+    def hurry(self, uid: str) -> None:
+        """Have the next status of a Reservation written without a delay."""
+        with self._lock:
+            self._hurried.add(uid)
 
     def reconcile_delay(self, uid: str, *, only_starts: bool) -> float:
         """Return how many seconds a reconcile may still wait, 0 if it is due now."""
@@ -130,3 +140,4 @@ class Throttle:
         with self._lock:
             for times_by_uid in (self._since, self._unproven_since, self._reconciled_at):
                 times_by_uid.pop(uid, None)
+            self._hurried.discard(uid)

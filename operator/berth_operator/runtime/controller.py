@@ -28,6 +28,7 @@ from berth_operator.reservation.act.pod_groups import PodGroups
 from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.act.quota_admission import QuotaAdmission
 from berth_operator.reservation.act.resync import Resync, list_reservations
+from berth_operator.reservation.act.slow_admission import SlowAdmission
 from berth_operator.reservation.act.standing_fences import BestEffortPods, StandingFences
 from berth_operator.reservation.act.template_refusals import TemplateRefusals
 from berth_operator.reservation.act.validator import Validator
@@ -71,7 +72,8 @@ class Controller:
         self._rules = ClusterRules()
         self._priorities = PriorityClasses(client, self._rules)
         self._pod_groups = PodGroups(client, settings.placeholders.namespace)
-        context = Context(client, cache, settings, clock, build_rules(client))
+        admission = SlowAdmission(settings.workers, clock.monotonic)
+        context = Context(client, cache, settings, clock, build_rules(client), admission)
         self._probe = HandoverProbe(context, scope)
         self._throttle = Throttle(lambda: queue.late_seconds)
         self._recorder = EventRecorder(client, lambda: self._throttle.is_busy)

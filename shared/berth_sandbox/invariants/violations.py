@@ -96,7 +96,7 @@ class Invariant(StrEnum):
     OBJECT_UNREADABLE = "ObjectUnreadable"
     """An object that plans go by cannot be read."""
     PLACEHOLDER_REFUSED = "PlaceholderRefused"
-    """Admission in Berth's namespace refuses the placeholder of a Reservation."""
+    """Admission refuses the placeholder of a Reservation, or does not answer about it."""
     TRIAL_UNBOUNDED = "TrialUnbounded"
     """The account that tries replacements by dry run may create pods, and no admission policy keeps it to dry runs."""
 

@@ -9,6 +9,7 @@ from typing import Final
 from berth_core import BerthError, RetryableError
 from berth_kube import KubeError, UnauthorizedError, without_pod_name
 from berth_operator.reservation.act.priority_classes import UnfitPriorityClassError
+from berth_operator.reservation.act.slow_admission import SlowAdmissionError
 
 _ADMISSION_PHRASES: Final = ("admission webhook", "failed calling webhook", "denied request", "denied the request")
 _UNKNOWN_CLASS_PHRASE: Final = "no PriorityClass with name"
@@ -24,7 +25,7 @@ def is_by_admission(error: KubeError) -> bool:
 def why_refused(error: BerthError) -> str:
     """Return why no placeholder is created, "" for an error that says nothing about the placeholder."""
     match error:
-        case UnfitPriorityClassError():
+        case UnfitPriorityClassError() | SlowAdmissionError():
             return str(error)
         case UnauthorizedError():
             return ""

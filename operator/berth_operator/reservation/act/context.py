@@ -8,6 +8,7 @@ import msgspec
 
 from berth_core import Clock, ObjectMeta, Pod, PodSpec, Reservation, RetryableError
 from berth_kube import PODS, RESERVATIONS, AlreadyExistsError, KubeClient, NotFoundError, Resource
+from berth_operator.reservation.act.slow_admission import SlowAdmission
 from berth_operator.reservation.rules import JoinedRules
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
@@ -38,6 +39,8 @@ class Context:
     clock: Clock
     rules: JoinedRules = field(default_factory=JoinedRules)
     """What capabilities say on Reservations."""
+    admission: SlowAdmission = field(default_factory=SlowAdmission)
+    """What creates pods asks it first."""
 
     def admits(self, node: GuardableNode, spec: PodSpec) -> bool:
         """Return whether a place that is chosen for later may be on a node, by rules, limits and the node itself."""

@@ -33,6 +33,7 @@ from berth_kube import PODS, AlreadyExistsError, ConflictError, KubeClient, NotF
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.priority_classes import PriorityClasses
+from berth_operator.reservation.act.slow_admission import SlowAdmissionError
 from berth_operator.reservation.manifests import FENCE_PRIORITY, build_fence
 from berth_operator.reservation.store.cache import Cache
 
@@ -64,6 +65,7 @@ class FenceManager:
         self._cache = context.cache
         self._priorities = priorities
         self._settings = context.settings.placeholders
+        self._admission = context.admission
         self._lock = threading.Lock()
         self._fences: dict[str, set[str]] = {}
         """Names of the fences to delete by node, of those that have ended as well."""
@@ -81,12 +83,15 @@ class FenceManager:
         seconds = int((period + 1) * _PERIOD_SECONDS + _MARGIN_SECONDS - now.timestamp())
         body = build_fence(node, fence_pod, seconds=seconds, settings=self._settings)
         try:
-            self._priorities.ensure(FENCE_PRIORITY)
-            fence = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
+            with self._admission.asking(self._settings.namespace, is_dispensable=True):
+                self._priorities.ensure(FENCE_PRIORITY)
+                fence = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
             # The name is that of the period: an earlier operator, or an earlier hand-over on the node, created it. Of a
             # known fence it is known whether it has ended.
             self._add(node, fence_pod, stands=fence_pod not in self._names(node) and self._is_standing(fence_pod))
+        except SlowAdmissionError as error:
+            note_omission(node, str(error))
         except BerthError as error:
             self._tolerate(node, error)
         else:

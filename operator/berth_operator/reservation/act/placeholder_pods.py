@@ -38,6 +38,7 @@ class PlaceholderPods:
         self._settings = context.settings
         self._clock = context.clock
         self._rules = context.rules
+        self._admission = context.admission
         self._priorities = priorities
         self._pod_groups = pod_groups
         self._recorder = recorder
@@ -67,12 +68,13 @@ class PlaceholderPods:
             labels=self._rules.slot_labels(reservation, task),
             annotations=self._rules.placeholder_annotations(reservation),
         )
-        body = change(join_pod_group(body, self._pod_groups.ensure(reservation, priority=priority)))
         namespace = self._settings.placeholders.namespace
         try:
-            # Before the pod: the admission plugin Priority refuses a pod of a class that does not exist.
-            self._priorities.ensure(priority)
-            pod = self._create_new_pod(body)
+            with self._admission.asking(namespace):
+                body = change(join_pod_group(body, self._pod_groups.ensure(reservation, priority=priority)))
+                # Before the pod: the admission plugin Priority refuses a pod of a class that does not exist.
+                self._priorities.ensure(priority)
+                pod = self._create_new_pod(body)
         except BerthError as error:
             if isinstance(error, ForbiddenError):
                 self._priorities.forget(priority)  # our own class may be missing

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core import Pod, Reservation, ReservationReason, ReservationTask
+from berth_core import Pod, Reservation, ReservationReason, ReservationTask, RetryableError
 from berth_kube import PODS, RESERVATIONS, ForbiddenError, InvalidObjectError, RefusedError, without_pod_name
-from berth_operator.reservation.act.admission_answers import is_by_admission
+from berth_operator.reservation.act.admission_answers import is_by_admission, why_refused
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.manifests import Body, build_admission_pod, build_validation_pod
 from berth_operator.reservation.observation import Verdict
@@ -31,14 +31,21 @@ _AMOUNT_PHRASES: Final = (
 _UNRELATED_PHRASES: Final = ('cannot create resource "pods"', "error looking up service account")
 """Refusals that are not about the template: a missing right, or no default account yet."""
 
+_OF_TEMPLATE: Final = -1
+"""Beside the indexes of slots: what is refused is the template, of which no slot has a placeholder yet."""
+
+_Question = Callable[[Reservation, ReservationTask, dict[str, Any]], Verdict | None]
+
 
 class TemplateDryRuns:
     """Asks the API server whether it accepts pods of templates, once for templates of equal shape; thread-safe."""
 
     def __init__(self, context: Context) -> None:
         self._client = context.client
+        self._cache = context.cache
         self._settings = context.settings
         self._clock = context.clock
+        self._admission = context.admission
         self._lock = threading.Lock()
         self._accepted: dict[tuple[str, ...], float] = {}
         """Accepted shapes, oldest first, and when (monotonic seconds)."""
@@ -53,18 +60,32 @@ class TemplateDryRuns:
         shape = _digest_of_shape(templates)
         as_pod = (shape,)
         in_namespace = (shape, namespace, reservation.spec.scheduler_name)
-        questions: list[tuple[tuple[str, ...], Callable[..., Verdict | None]]] = []
+        questions: list[tuple[tuple[str, ...], _Question]] = []
         if not self._was_accepted(as_pod):
             questions.append((as_pod, self._why_malformed))
         if self._settings.limits.dry_runs and not self._was_accepted(in_namespace, _ASKED_SECONDS):
             questions.append((in_namespace, self._why_not_admitted))
         for key, ask in questions:
             for template, task in zip(templates, reservation.spec.tasks, strict=True):
-                verdict = ask(reservation, task, template)
+                verdict = self._ask(ask, reservation, task, template)
                 if verdict is not None:
                     return verdict
             self._remember(key)
         return None
+
+    def _ask(
+        self, ask: _Question, reservation: Reservation, task: ReservationTask, raw_template: dict[str, Any]
+    ) -> Verdict | None:
+        """Return the answer, and have the status say so where admission gives none."""
+        uid, slot = reservation.metadata.uid, (task.name, _OF_TEMPLATE)
+        try:
+            verdict = ask(reservation, task, raw_template)
+        except RetryableError as error:
+            if why := why_refused(error):
+                self._cache.put_refusal(uid, slot, f"no pod of task {task.name} can be tried: {why}")
+            raise
+        self._cache.put_refusal(uid, slot, "")
+        return verdict
 
     def _was_accepted(self, key: tuple[str, ...], within_seconds: float | None = None) -> bool:
         with self._lock:
@@ -89,7 +110,8 @@ class TemplateDryRuns:
         try:
             # Only with `fieldValidation=Strict` is an unknown field an error (KEP-2885); by default it is dropped with
             # a warning.
-            self._client.create(PODS, body, namespace=settings.namespace, dry_run=True, strict=True)
+            with self._admission.asking(settings.namespace):
+                self._client.create(PODS, body, namespace=settings.namespace, dry_run=True, strict=True)
         except (InvalidObjectError, RefusedError) as error:
             if is_by_admission(error):
                 return None
@@ -106,7 +128,8 @@ class TemplateDryRuns:
         namespace = reservation.metadata.namespace
         body = build_admission_pod(reservation, task, raw_template)
         try:
-            pod = self._client.create(PODS, body, namespace=namespace, dry_run=True, type=Pod)
+            with self._admission.asking(namespace):
+                pod = self._client.create(PODS, body, namespace=namespace, dry_run=True, type=Pod)
         except ForbiddenError as error:
             if any(phrase in error.message for phrase in _UNRELATED_PHRASES):
                 raise

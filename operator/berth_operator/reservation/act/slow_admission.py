@@ -1,0 +1,78 @@
+"""Namespaces whose admission is slow, and how many workers may wait for them at once."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from berth_core import RetryableError
+
+_SLOW_SECONDS: Final = 4.0
+"""Below the 5 and 10 s after which API servers give up most webhooks that do not answer."""
+_REMEMBERED_SECONDS: Final = 300.0
+_WORKERS_PER_PLACE: Final = 4
+
+
+class SlowAdmissionError(RetryableError):
+    """Enough workers wait for slow admission already."""
+
+
+class SlowAdmission:
+    """Keeps workers free for hand-overs while admission in some namespaces hangs; thread-safe.
+
+    An API server waits for a webhook for up to 30 s (`timeoutSeconds`), and as long does the worker that creates a pod.
+    While a policy engine is down, a few Reservations that are tried again and again would keep all workers.
+    """
+
+    def __init__(self, workers: int = 1, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._places = max(1, workers // _WORKERS_PER_PLACE)
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._under_way: dict[str, list[float]] = {}
+        """When the calls that are under way began, by namespace."""
+        self._slow_until: dict[str, float] = {}
+        """By namespace whose last answer took long: until when that counts."""
+
+    @contextmanager
+    def asking(self, namespace: str, *, is_dispensable: bool = False) -> Iterator[None]:
+        """Count the block as a call that admission in a namespace has to pass.
+
+        Raises `SlowAdmissionError` where that is slow and a quarter of the workers wait for such namespaces; for what
+        can be done without, wherever it is slow.
+        """
+        began = self._begin(namespace, 0 if is_dispensable else self._places)
+        try:
+            yield
+        finally:
+            self._end(namespace, began)
+
+    def _begin(self, namespace: str, places: int) -> float:
+        now = self._seconds()
+        with self._lock:
+            waiting = sum(len(calls) for name, calls in self._under_way.items() if self._is_slow(name, now))
+            if waiting >= places and self._is_slow(namespace, now):
+                raise SlowAdmissionError(
+                    f"admission in namespace {namespace} takes longer than {_SLOW_SECONDS:g} s, so few pods are tried "
+                    "there at once"
+                )
+            self._under_way.setdefault(namespace, []).append(now)
+        return now
+
+    def _end(self, namespace: str, began: float) -> None:
+        now = self._seconds()
+        with self._lock:
+            calls = self._under_way[namespace]
+            calls.remove(began)
+            if not calls:
+                del self._under_way[namespace]
+            self._slow_until.pop(namespace, None)
+            if now - began >= _SLOW_SECONDS:
+                self._slow_until[namespace] = now + _REMEMBERED_SECONDS
+                for name in [name for name, until in self._slow_until.items() if until <= now]:
+                    del self._slow_until[name]
+
+    def _is_slow(self, namespace: str, now: float) -> bool:
+        calls = self._under_way.get(namespace, [])
+        hangs = any(now - began >= _SLOW_SECONDS for began in calls)
+        return hangs or self._slow_until.get(namespace, now) > now
