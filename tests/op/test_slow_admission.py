@@ -11,7 +11,7 @@ from berth_kube.resources import NODES
 from berth_operator.reservation.act.fences import FenceManager
 from berth_operator.reservation.act.guards import NodeGuard
 from berth_operator.reservation.act.slow_admission import SlowAdmission, SlowAdmissionError
-from berth_operator.reservation.actions import CreatePlaceholder, Validate
+from berth_operator.reservation.actions import Action, AssignSlot, CreatePlaceholder, Release, Validate
 from berth_operator.reservation.decide import decide
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.settings import OperatorSettings
@@ -134,6 +134,17 @@ def test_no_placeholder_is_tried_beside_one_that_hangs(harness: OperatorHarness)
         harness.perform(CreatePlaceholder(task(), 0))
     assert not [call for call in harness.api.calls if call.startswith("create pods")]
     assert "takes no placeholder of task web: admission in namespace berth-system takes longer" in state(harness)[1]
+
+
+@pytest.mark.parametrize("action", [AssignSlot(owner_pod(), note()), Release(owner_pod())])
+def test_no_hand_over_begins_beside_one_that_hangs(harness: OperatorHarness, action: Action) -> None:
+    harness.know(owner_pod(), of=place(slot(SlotState.HELD)))
+    let_it_hang(harness.admission, harness.clock, "default")
+    harness.api.calls.clear()
+    with harness.admission.asking("default"), pytest.raises(SlowAdmissionError):
+        harness.executor.execute(place(), (action,))
+    assert not [call for call in harness.api.calls if call.startswith("patch pods")]
+    assert harness.perform(action)
 
 
 def test_a_hand_over_goes_on_without_a_fence_while_admission_hangs(harness: OperatorHarness) -> None:

@@ -40,7 +40,7 @@ class Context:
     rules: JoinedRules = field(default_factory=JoinedRules)
     """What capabilities say on Reservations."""
     admission: SlowAdmission = field(default_factory=SlowAdmission)
-    """What creates pods asks it first."""
+    """What creates or patches pods asks it first."""
 
     def admits(self, node: GuardableNode, spec: PodSpec) -> bool:
         """Return whether a place that is chosen for later may be on a node, by rules, limits and the node itself."""

@@ -25,6 +25,7 @@ class HandoverPods:
         self._client = context.client
         self._cache = context.cache
         self._rules = context.rules
+        self._admission = context.admission
         self._pod_groups = pod_groups
         self._slots = SlotFinder(context.cache)
 
@@ -35,7 +36,9 @@ class HandoverPods:
         self._pod_groups.loosen(reservation)
         task = next((task for task in reservation.spec.tasks if task.name == assignment.task), None)
         labels = self._rules.slot_labels(reservation, task) if task is not None else {}
-        self.patch(pod, lambda as_is: build_assignment(as_is, assignment, reservation, labels))
+        # Only the first step waits where admission hangs: what has begun goes on as well as it can.
+        with self._admission.asking(pod.metadata.namespace):
+            self.patch(pod, lambda as_is: build_assignment(as_is, assignment, reservation, labels))
 
     def nominate(self, pod: Pod, node: str | None) -> None:
         """Set or clear the nominated node, which the scheduler tries first."""
@@ -66,9 +69,10 @@ class HandoverPods:
         # The nomination goes first, because only the note shows that it is ours.
         assignment = Assignment.from_pod(pod)
         nominated_by_us = assignment is not None and SCHEDULER.steered_to(pod) == assignment.node
-        if nominated_by_us and not pod.spec.node_name:
-            self.nominate(pod, None)
-        self.patch(pod, build_release)
+        with self._admission.asking(pod.metadata.namespace):
+            if nominated_by_us and not pod.spec.node_name:
+                self.nominate(pod, None)
+            self.patch(pod, build_release)
 
     def patch(self, pod: Pod, build: Callable[[Pod], Operations]) -> None:
         """Patch a pod in a hand-over; forget one that is gone.

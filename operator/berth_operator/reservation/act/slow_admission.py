@@ -21,8 +21,9 @@ class SlowAdmissionError(RetryableError):
 class SlowAdmission:
     """Keeps workers free for hand-overs while admission in some namespaces hangs; thread-safe.
 
-    An API server waits for a webhook for up to 30 s (`timeoutSeconds`), and as long does the worker that creates a pod.
-    While a policy engine is down, a few Reservations that are tried again and again would keep all workers.
+    An API server waits for a webhook for up to 30 s (`timeoutSeconds`), and as long does the worker that creates or
+    patches a pod. While a policy engine is down, a few Reservations that are tried again and again would keep all
+    workers.
     """
 
     def __init__(self, workers: int = 1, seconds: Callable[[], float] = time.monotonic) -> None:
