@@ -142,3 +142,26 @@ def test_small_clusters_and_those_with_few_ties_are_searched_without() -> None:
 
     assert len(problem.cluster.nodes) == 40
     assert not is_mostly_tied(small)
+
+
+class StepsLeft:
+    """A deadline that each look at it brings nearer, so that a plan ends at the same step every time."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    def remaining_seconds(self) -> float:
+        self._steps = max(0, self._steps - 1)
+        return float(self._steps)
+
+
+def test_a_plan_is_no_worse_with_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint_draining, "_LEAST_CELLS", 0)
+    snapshot = tied(40, seed=1, requested=0.5)
+
+    plans = [plan(snapshot, consolidating(), StepsLeft(steps)).quality for steps in (0, 275, 358, 465, 800, 5_000)]
+
+    reached = [quality.reached for quality in plans if quality]
+    assert len(reached) == len(plans)
+    assert reached == sorted(reached)
+    assert reached[0] < reached[-1]

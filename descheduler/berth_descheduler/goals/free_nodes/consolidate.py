@@ -301,10 +301,15 @@ class _ConsolidateRun:
 
         Sets are looked for near those that are wished, too.
         """
-        joint = self._empty_jointly()
-        if joint is not None and self._out_of_time:
-            self._search(FillLimits(), rounds=0)  # Only for its bounds: a round that began would end too late.
-            draining = self._improve(None, [joint])
+        search = self._joint_search()
+        joint = search.run() if search else None
+        joints = [joint] if joint else []
+        if search is not None and search.out_of_time:
+            self._out_of_time = True
+            # Only for its bounds. A round that began would end too late, and one that still fits where placing together
+            # has found nothing would not fit with a little more time, so that the plan would be worse then.
+            self._search(FillLimits(), rounds=0)
+            draining = self._improve(None, joints)
             return self._improve(draining, self._drain_simply(draining))
         draining = self._search(FillLimits(), wished=wished)
         # Pods that are moved aside make the order hard to find: direct moves alone may empty as much.
@@ -313,17 +318,17 @@ class _ConsolidateRun:
             draining = self._improve(self._search(_DIRECTLY), [draining] if draining else [])
         if self._out_of_time:
             draining = self._improve(draining, self._drain_simply(draining))
-        return self._improve(draining, [joint]) if joint else draining
+        return self._improve(draining, joints) if joints else draining
 
-    def _empty_jointly(self) -> Draining | None:
-        """Return what is found where all pods of a set are placed together; None where most pods are not tied.
+    def _joint_search(self) -> JointDraining | None:
+        """Return the search that places all pods of a set together; None where most pods are not tied.
 
         Moves are not counted there, nor what nodes are worth.
         """
         is_limited = self._budget is not None or self._min_savings or self._candidates.differ
         if is_limited or not is_mostly_tied(self._packing):
             return None
-        search = JointDraining(
+        return JointDraining(
             self._packing,
             self._state,
             self._candidates,
@@ -332,9 +337,6 @@ class _ConsolidateRun:
             most=self._most,
             deadline=EarlierDeadline(self._deadline, _FOR_ORDER),
         )
-        joint = search.run()
-        self._out_of_time |= search.out_of_time
-        return joint
 
     def _search(
         self, filling: FillLimits, *, rounds: int = MOST_ROUNDS, wished: Sequence[Draining] = ()
