@@ -2,8 +2,8 @@
 
 Within the limits it frees the most nodes, or those that cost most where nodes have prices, then with the fewest moves,
 then with the least disruption. Nodes that are empty already are no targets: filling one would undo what emptying
-another brings. With the extra `optimal` the integer program goes on from where the search ends, if the problem is small
-enough; where nodes have prices it fills empty ones, too, if that empties nodes that cost more together.
+another brings. Where nodes have prices, empty ones are filled, too, if that empties nodes that cost more together. With
+the extra `optimal` the integer program goes on from where the search ends, if the problem is small enough.
 """
 
 from collections import defaultdict
@@ -69,6 +69,9 @@ _FOR_ORDER: Final = 0.05
 """The part of the time that is left for an order where the moves of what is found have none."""
 
 _DIRECTLY: Final = FillLimits(most_ejected=0)
+_LOOKS: Final = 600
+"""So many searches with an empty node more are made at most on a cluster of one node, and fewer on larger ones."""
+
 _SIMPLY: Final = 500
 """So many nodes are asked where no time was left to find anything."""
 
@@ -204,21 +207,44 @@ class _ConsolidateRun:
     def _fill_empty_nodes(
         self, draining: Draining | None, exact: ExactDraining | None
     ) -> tuple[Draining | None, ExactDraining | None]:
-        """Return the best draining where cheap empty nodes may be filled, and what is known of such plans.
+        """Return the best draining where cheap empty nodes may be filled, and what the program knows of such plans.
 
-        Where the integer program is not asked, or neither finds nor proves anything, the arguments are returned.
+        Where nothing is found or proven beyond the arguments, these are returned.
         """
-        # Only the program weighs a filled node against those that it empties; the search only ever empties.
-        if not len(self._fillable) or not self._problem.settings.search.exact or is_over(self._deadline):
+        if not len(self._fillable) or is_over(self._deadline):
             return draining, exact
+        worth = draining.worth if draining else 0
+        most_by_filling = self._most_by_filling(self._fillable, self._filling_costs)
+        solved = self._solve_with_filled(draining, most_by_filling)
+        most = min(most_by_filling, solved.most) if solved else most_by_filling
+        if solved is not None:
+            draining = self._improve_exactly(draining, solved)
+            if solved.found and (draining.worth if draining else 0) < solved.found[-1].worth:
+                draining = self._search_beside_filled(draining, solved)
+        if (draining.worth if draining else 0) < most:
+            draining = self._search_with_more_filled(draining, most)
+        reached = draining.worth if draining else 0
+        if reached == worth and most > reached:
+            return draining, exact
+        if solved is None and reached == worth:
+            return draining, exact
+        self._counts_filled, self._most_worth = True, most
+        return draining, solved
+
+    def _solve_with_filled(self, draining: Draining | None, most_worth: int) -> ExactDraining | None:
+        """Return what the program proves and finds of plans that fill empty nodes; None where it is not asked."""
+        if not self._problem.settings.search.exact:
+            return None
         candidates = replace(self._candidates, empty=self._fillable, empty_worth=self._filling_costs)
         worth, moves = (draining.worth, len(self._state.steps)) if draining else (0, 0)
         stays_empty = np.zeros(self._packing.nodes, dtype=bool)
         stays_empty[np.setdiff1d(self._candidates.empty, self._fillable)] = True
-        solved = solve_draining(
+        # The bounds of the search hold for plans that leave empty nodes empty, so they may be 0 here.
+        most = most_freed_by_number(candidates.pod_counts, self._budget)
+        return solve_draining(
             self._packing,
             candidates,
-            replace(self._limits(FillLimits()), most_worth=self._most_by_filling(self._fillable, self._filling_costs)),
+            replace(self._limits(FillLimits()), most=most, most_worth=most_worth),
             may_take=self._packing.takes & ~stays_empty,
             may_leave=self._may_leave & ~stays_empty,
             worth=worth,
@@ -226,16 +252,6 @@ class _ConsolidateRun:
             least_moves=least_cost(candidates.worth, candidates.pod_counts, worth),
             spreads=self._spreads,
         )
-        if solved is None:
-            return draining, exact
-        draining = self._improve_exactly(draining, solved)
-        if solved.found and (draining.worth if draining else 0) < solved.found[-1].worth:
-            draining = self._search_beside_filled(draining, solved)
-        reached = draining.worth if draining else 0
-        if reached == worth and solved.most > reached:
-            return draining, exact
-        self._counts_filled, self._most_worth = True, solved.most
-        return draining, solved
 
     def _search_beside_filled(self, draining: Draining | None, solved: ExactDraining) -> Draining | None:
         """Return the best of a draining and of what the search finds with the empty nodes that an answer fills.
@@ -243,26 +259,59 @@ class _ConsolidateRun:
         The integer program does not know all that pods ask of one another, so its answer may have no order where
         others that fill the same nodes have one.
         """
-        filled = np.isin(self._fillable, solved.found[-1].filled.arrivals[:, 1])
-        if not filled.any():
-            return draining
-        nodes, costs = self._fillable[filled], self._filling_costs[filled]
+        answer = solved.found[-1]
+        filled = np.flatnonzero(np.isin(self._fillable, answer.filled.arrivals[:, 1])).tolist()
+        return self._search_beside(draining, filled, solved.most, answer.nodes) if filled else draining
+
+    def _search_with_more_filled(self, draining: Draining | None, most: int) -> Draining | None:
+        """Return the best of a draining and of what the search finds as it may fill one empty node more each time.
+
+        Each time every empty node that may be filled is tried beside those before, and the best one is kept. It ends
+        where none brings more, or after a number of searches that falls with the size of the cluster.
+        """
+        cheapest_first: list[int] = np.argsort(self._filling_costs, kind="stable").tolist()
+        looks, filled, tried_sets = _LOOKS // self._packing.nodes, list[int](), 0
+        best: list[int] | None = filled
+        while best is not None:
+            filled, best = best, None
+            for further in (position for position in cheapest_first if position not in filled):
+                if tried_sets >= looks or is_over(self._deadline) or (draining and draining.worth >= most):
+                    return draining
+                tried_sets += 1
+                beside = self._search_beside(draining, [*filled, further], most)
+                if beside is not draining:
+                    draining, best = beside, [*filled, further]
+        return draining
+
+    def _search_beside(
+        self, draining: Draining | None, filled: Sequence[int], most_worth: int, answer: Sequence[NodeIndex] = ()
+    ) -> Draining | None:
+        """Return the best of a draining and of what the search finds where some of the empty nodes may be filled.
+
+        `filled` are positions among the fillable nodes. The nodes of an `answer` are tried as a set, too.
+        """
+        nodes, costs = self._fillable[[*filled]], self._filling_costs[[*filled]]
         candidates = replace(self._candidates, empty=np.setdiff1d(self._candidates.empty, nodes))
         open_nodes = self._open.copy()
         open_nodes[nodes] = True
         limits = replace(
             self._limits(FillLimits(), EarlierDeadline(self._deadline, _FOR_ORDER)),
             most=most_freed_by_volume(self._packing, self._sources.to_empty, candidates.empty.tolist()),
-            most_worth=solved.most + int(costs.sum()),
+            most_worth=most_worth + int(costs.sum()),
         )
+        if not answer:  # one look of many
+            limits = replace(limits, rounds=_FIRST_ROUNDS, may_leave=None)
         self._state.undo_to(0)
         search = DrainSearch(self._packing, self._state, candidates, open_nodes, limits)
         search.run()
         self._out_of_time |= search.out_of_time
-        # The nodes of the answer with their pods placed by the search, which knows what these ask of one another.
-        answered = search.drain(solved.found[-1].nodes)
+        found = list(reversed(search.found))
+        if answer:
+            # Its pods are placed by the search, which knows what these ask of one another.
+            answered = search.drain(answer)
+            found = [answered, *found] if answered.filled.complete else found
         others = []
-        for other in [*([answered] if answered.filled.complete else []), *reversed(search.found)]:
+        for other in found:
             targets = [*other.filled.arrivals[:, 1].tolist(), *(placed.target for placed in other.dependent)]
             others.append(replace(other, worth=other.worth - int(costs[np.isin(nodes, targets)].sum())))
         return self._improve(draining, [*([draining] if draining else []), *others])
@@ -570,7 +619,8 @@ class _ConsolidateRun:
         if self._counts_filled:
             # Bounds of the search hold for plans that leave empty nodes empty, so they say nothing about one that fills
             # some.
-            least, proven = least_cost(self._candidates.worth, self._candidates.pod_counts, worth), True
+            least = least_cost(self._candidates.worth, self._candidates.pod_counts, worth)
+            proven = exact is not None
         if exact is not None:
             most_worth = max(worth, exact.most)
             worth_asked = exact.found[-1].worth if exact.found else worth

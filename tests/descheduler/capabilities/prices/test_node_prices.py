@@ -114,13 +114,18 @@ def test_no_end_frees_more_money_than_the_bound_and_what_is_proven_is_best(
 @pytest.mark.parametrize(
     ("empty", "exact", "want_proven", "want_sentence"),
     {
-        "a cheaper one": ("small", False, False, "No plan that leaves the empty nodes empty reaches more than 0"),
         "as dear a one": ("large", True, True, "Proven optimal: no plan reaches more than 0 an hour"),
         "one without price": ("unknown", True, False, "No plan that leaves the empty nodes empty reaches more than 0"),
+        "one without price, no solver": (
+            "unknown",
+            False,
+            False,
+            "No plan that leaves the empty nodes empty reaches more than 0",
+        ),
     }.values(),
     ids=str,
 )
-def test_an_empty_node_that_costs_less_keeps_a_plan_from_being_called_the_best(
+def test_only_an_empty_node_without_a_price_keeps_a_plan_from_being_called_the_best(
     *, empty: str, exact: bool, want_proven: bool, want_sentence: str
 ) -> None:
     nodes = (labelled(node("dear"), "large"), labelled(node("empty"), empty))
@@ -133,6 +138,17 @@ def test_an_empty_node_that_costs_less_keeps_a_plan_from_being_called_the_best(
     assert made.quality.proven_optimal is want_proven
     assert want_sentence in judge_plan(made)
     assert not made.moves
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_one_node_that_no_other_can_take_from_is_emptied_into_a_cheaper_empty_one(*, exact: bool) -> None:
+    nodes = (labelled(node("dear"), "large"), labelled(node("empty"), "small"))
+    snapshot = Snapshot(nodes=nodes, pods=(pod("web", node="dear", controller=owner()),))
+
+    made = plan(snapshot, consolidating(max_moves=1, exact=exact, nodePrice=BY_TYPE))
+
+    assert (made.freed_nodes, made.filled_nodes) == (("dear",), ("empty",))
+    assert judge_plan(made).startswith("Proven optimal")
 
 
 def dear_beside_empty(empty: tuple[str, ...]) -> Snapshot:
@@ -299,27 +315,18 @@ def test_a_dear_empty_node_is_filled_where_that_frees_two_that_cost_more_togethe
     assert judge_plan(made).startswith(f"Proven optimal: no plan reaches more than {saved} an hour")
 
 
-def test_nothing_is_proven_of_plans_that_fill_a_dear_empty_node_where_they_are_not_asked_for() -> None:
-    made = plan(
-        full_beside_empty(left="small", right="medium"), consolidating(exact=False, nodePrice=FULL_BESIDE_EMPTY)
-    )
-
-    assert not made.moves
-    assert made.quality is not None
-    assert not made.quality.proven_optimal
-    assert "No plan that leaves the empty nodes empty reaches more than 0" in judge_plan(made)
-
-
-@pytest.mark.parametrize(("empty", "proven"), [("7", True), ("8", False)])
-def test_an_empty_node_that_is_too_small_to_gain_by_does_not_keep_a_plan_from_being_called_the_best(
-    *, empty: str, proven: bool
+@pytest.mark.parametrize(("empty", "want_filled"), [("7", ()), ("8", ("empty",))])
+def test_without_the_solver_the_search_fills_an_empty_node_where_that_frees_two_that_cost_more_together(
+    *, empty: str, want_filled: tuple[str, ...]
 ) -> None:
     snapshot = full_beside_empty(left="small", right="medium", cpu=empty)
 
     made = plan(snapshot, consolidating(exact=False, nodePrice=FULL_BESIDE_EMPTY))
 
+    assert made.filled_nodes == want_filled
+    assert made.freed_nodes == (("left", "right") if want_filled else ())
     assert made.quality is not None
-    assert made.quality.proven_optimal is proven
+    assert made.quality.proven_optimal
 
 
 @holds_for(clusters(), three_types, ways)
