@@ -90,6 +90,19 @@ def test_moves_hold_or_fall_as_they_do_without_what_was_read_before(history: tup
         assert revalidate(snapshot, moves, settings, kept=kept) == revalidate(snapshot, moves, settings)
 
 
+def test_pods_keep_their_amounts_when_keys_of_pods_that_are_gone_are_forgotten() -> None:
+    kept = KeptReadings()
+    target = node("n0")
+    gone = [pod(f"gone-{number}", node="n0", labels={"run": f"{number}"}, cpu="1") for number in range(1_100)]
+    Cluster.from_snapshot(Snapshot(nodes=(target,), pods=tuple(gone)), kept=kept)
+    left = tuple(
+        pod(f"left-{number}", node="n0", labels={"app": f"{number}"}, cpu=f"{number + 2}") for number in range(3)
+    )
+    waiting = pod("waiting", labels={"run": "0"}, cpu="9")
+    snapshot = Snapshot(nodes=(target,), pods=(*left, waiting))
+    assert Cluster.from_snapshot(snapshot, (waiting,), kept=kept) == Cluster.from_snapshot(snapshot, (waiting,))
+
+
 def read_names(objects: tuple[Node | Pod, ...], values: KeptValues[Node | Pod, str], read: list[str]) -> list[str]:
     read.clear()
     values.of(objects)

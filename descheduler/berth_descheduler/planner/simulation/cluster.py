@@ -153,14 +153,14 @@ class Cluster:
         lent = lent_nodes(snapshot)
         groups = preemptable_groups(pod_group.metadata for pod_group in snapshot.pod_groups) if lent else ()
         platforms = Platforms(snapshot.nodes, snapshot.pods)
+        # Before the classes are made, which need the same keys: those of pods that are gone are forgotten here.
+        readings = kept.of_pods((*snapshot.pods, *reserved_slots(snapshot)))
         pod_classes = PodClasses(
             (lambda pod: is_preemptable(pod, groups)) if lent else None,
             (lambda pod: tuple(budget.demand(pod) for budget in budgets)) if budgets else None,
             platforms.tie_of if platforms.differ else None,
             kept.pod_keys,
         )
-        all_pods = (*snapshot.pods, *reserved_slots(snapshot))
-        readings = kept.of_pods(all_pods)
         pods, classes, elsewhere = _place_pods(nodes, readings, waiting, pod_classes)
         allocatable, unreadable = _allocatable(kept.of_nodes(nodes))
         resources = _resource_names((*allocatable, *(pod_class.amounts for pod_class in classes)))
