@@ -233,16 +233,16 @@ class _Feed(Generic[T]):
 
     def _cut_off_if_too_patient(self) -> None:
         if self._stream_silence_seconds > self._pace.settings.silence_seconds:
-            self._is_cut = self._cut_off()
+            self._is_cut = self._stream is not None  # before the reader can see it
+            self._cut_off()
 
-    def _cut_off(self) -> bool:
-        """Return whether there was a connection to cut off."""
+    def _cut_off(self) -> None:
+        """Cut off the connection if there is one."""
         if self._stream is None:
-            return False
+            return
         with suppress(OSError, RuntimeError, ValueError):  # closed by itself meanwhile
             # `close` alone would wait for the lock that the blocked read holds.
             self._stream.shutdown()
-        return True
 
     def _read_once(self) -> None:
         """List if needed, then follow one connection to its end; wait after a failure."""
@@ -400,10 +400,13 @@ class _Feed(Generic[T]):
         try:
             pending = b""
             while not self._abandoned.is_set() and (chunk := stream.read1(_READ_BYTES)):
+                if self._is_cut:
+                    break  # it may be what is encrypted, and events come again
                 # Events are separated by newlines, and chunks end anywhere.
                 *lines, pending = (pending + chunk).split(b"\n")
                 yield from filter(None, lines)
-        except (HTTPError, OSError) as error:
+        except (HTTPError, OSError, ValueError) as error:
+            # `SSLSocket.shutdown` takes the encryption away from under a read, which raises a ValueError then.
             if not self._is_cut:
                 raise self._source.broken(error) from error
         finally:

@@ -10,11 +10,11 @@ import pytest
 from berth_core import Pod
 from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed
 from berth_kube import watching as watching_module
-from berth_kube.errors import ForbiddenError, UnexpectedObjectError
+from berth_kube.errors import Call, Failure, ForbiddenError, UnexpectedObjectError, UnreachableError
 from berth_kube.listing import Listing
 from berth_kube.resources import PODS
 from berth_kube.retries import Backoff
-from berth_kube.watching import PROMPT_WATCH, WatchPace, WatchSettings
+from berth_kube.watching import PROMPT_WATCH, WatchPace, WatchSettings, follow
 from scripted_server import Reset, ScriptedServer, Silence, Stream, answer, event, page, refusal
 from waiting import eventually, soon
 
@@ -259,6 +259,76 @@ def test_a_watch_that_has_to_hear_of_a_loss_soon_is_opened_anew_where_it_was(
     assert list(items) == []
     assert watch_versions(server) == ["10", "11"]
     assert [int(seen.query["timeoutSeconds"]) > 30 for seen in server.requests("WATCH", PATH)] == [True, False]
+
+
+class CutStream:
+    """Brings one event, and something else once it is cut off, as a TLS socket does that another thread shuts down."""
+
+    def __init__(self, line: bytes, after_cut: Callable[[], bytes]) -> None:
+        self._chunks = [line + b"\n"]
+        self._after_cut = after_cut
+        self._is_shut, self._is_read = threading.Event(), threading.Event()
+
+    def read1(self, _: int) -> bytes:
+        if self._chunks:
+            return self._chunks.pop()
+        assert self._is_shut.wait(60)
+        self._is_read.set()
+        return self._after_cut()
+
+    def shutdown(self) -> None:
+        self._is_shut.set()
+        assert self._is_read.wait(60)  # it may be read before this returns
+
+    def close(self) -> None:
+        pass
+
+
+def fail_as_unwrapped() -> bytes:
+    raise ValueError("Read on closed or unwrapped SSL socket.")
+
+
+@pytest.mark.parametrize("after_cut", [fail_as_unwrapped, lambda: b"\x17\x03\x03\n", lambda: b""])
+def test_what_a_connection_brings_after_it_was_cut_ends_no_watch(after_cut: Callable[[], bytes]) -> None:
+    """`SSLSocket.shutdown` takes the encryption away from under a read: what comes then is an error or no text."""
+    source = CutSource([CutStream(added("a", 11), after_cut), CutStream(added("b", 12), after_cut)])
+    pace, stop = WatchPace(WatchSettings()), threading.Event()
+    items = follow(source, stop=stop, settings=pace)
+    assert [said(next(items)) for _ in range(2)] == ["listed ", "added a"]
+    pace.change(PROMPT_WATCH)
+    assert said(next(items)) == "added b"
+    assert (source.versions, source.errors) == (["10", "11"], [])
+    stop.set()
+    assert list(items) == []
+
+
+class CutSource:
+    """Pods on the streams that are given."""
+
+    call = Call("watch", "pods")
+    item_type = Pod
+
+    def __init__(self, streams: list[CutStream]) -> None:
+        self._streams = streams
+        self.versions: list[str] = []
+        self.errors: list[Exception] = []
+
+    def read_all(self) -> Listing[Pod]:
+        return Listing((), "10")
+
+    def read_loosely(self, _: Callable[[], bool]) -> None:
+        return None
+
+    def read_version(self) -> str:
+        return "10"
+
+    def open_stream(self, resource_version: str, _: WatchSettings) -> Any:  # noqa: ANN401 - stands for a response
+        self.versions.append(resource_version)
+        return self._streams.pop(0)
+
+    def broken(self, error: Exception) -> UnreachableError:
+        self.errors.append(error)
+        return UnreachableError(self.call, Failure(message=str(error)))
 
 
 def test_a_connection_that_is_prompt_already_stays(client: KubeClient, server: ScriptedServer) -> None:
