@@ -117,7 +117,9 @@ class BodyReader:
             async with timeout:
                 while chunk := await request.content.readany():
                     self._take(body, chunk)
-                return bytes(body.arrived)
+            if body.made_room:  # as its end came
+                raise _made_room()
+            return bytes(body.arrived)
         except TimeoutError:  # an OSError, too
             slow = BodyRefusedError(408, f"a body may take {_BODY_SECONDS:g} s")
             raise (_made_room() if body.made_room else slow) from None
@@ -138,7 +140,8 @@ class BodyReader:
             del self._bodies[first]
             first.arrived.clear()
             first.made_room = True
-            first.timeout.reschedule(asyncio.get_running_loop().time())  # ends its wait for the next chunk
+            if not first.timeout.expired():
+                first.timeout.reschedule(asyncio.get_running_loop().time())  # ends its wait for the next chunk
         if body.made_room:
             raise _made_room()
 
