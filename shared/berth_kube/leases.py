@@ -26,7 +26,7 @@ _BELIEF_SHARE: Final = 2 / 3
 """As client-go's renew deadline of 10 s in a lease of 15 s."""
 _CALLS_PER_DURATION: Final = 3
 _RENEWALS_PER_DURATION: Final = 2.5
-"""Each is a write to etcd; after one that fails a quarter of the duration is left for the next."""
+"""Each renewal is a write to etcd. After one that fails, a quarter of the duration is left to try again."""
 _TRIES_PER_DURATION: Final = 7.5
 _TRIES_PER_DURATION_AFTER_FAILURE: Final = 15
 

@@ -173,7 +173,7 @@ class _WatchedKind(Generic[T]):
         """By object the resourceVersion that calls have shown to be outdated; "" before the list is there."""
         self._answered_at = time.monotonic()
         self._list_seconds = 0.0
-        """How long the list has taken: another one is worth waiting for as long."""
+        """How long the list took: to avoid another one, as long a wait is worth it."""
 
         self._has_failed = False
         self.was_too_slow = False
@@ -300,15 +300,14 @@ class _WatchedKind(Generic[T]):
                 self._followers.remove(changes)
 
     def current_items(self, behind_seconds: float | None = None) -> tuple[T, ...] | None:
-        """Return all objects, None if they have to be listed again: after some seconds without one's own change.
+        """Return all objects, None if they have to be listed again because one's own change has not come in time.
 
-        These are `_BEHIND_SECONDS`, or as many as the list has taken. `behind_seconds` is a longer time for changes
-        that may wait for the next bookmark.
+        It may take `_BEHIND_SECONDS`, or as long as the list took. `behind_seconds` is a longer time for changes that
+        may wait for the next bookmark.
         """
         seconds = behind_seconds
         if seconds is None:
-            # A busy API server is late with watches and with lists, which are what keeps it busy and take the most
-            # memory.
+            # A busy API server is late with watches, and a list, which costs it and us most, would make it later.
             seconds = max(_BEHIND_SECONDS, min(self._list_seconds, _longest_silence_seconds()))
         with self._is_current:
             is_current = self._is_current.wait_for(lambda: self._has_failed or self._is_up_to_date(), seconds)

@@ -50,13 +50,14 @@ class WatchSettings:
     """Settings of a watch."""
 
     server_seconds: float = 600.0
-    """How long the server keeps one connection at most, five to ten minutes as client-go (`minWatchTimeout`).
+    """Longest time for which the server keeps one connection: with `spread` five to ten minutes, as in client-go
+    (`minWatchTimeout`).
 
     The API server sends a bookmark (KEP-956) about once a minute, and one two seconds before the end
     (`nextBookmarkTime` in k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
     """
     spread: float = 0.5
-    """The share of it that a connection may be shorter, at random: a dozen that began together return apart."""
+    """Largest share by which a connection is shorter, at random, so that watches that began together return apart."""
     # A connection that a balancer or firewall has lost brings neither events nor an end (kubernetes/kubernetes#65012).
     silence_seconds: float = 75.0
     """Longest silence before a reconnect."""
@@ -94,7 +95,7 @@ class WatchPace:
         return self._settings
 
     def change(self, settings: WatchSettings) -> None:
-        """Change the settings; a connection whose silence would be noticed later than they say is opened anew."""
+        """Change the settings; a connection whose silence would be noticed later than they ask is opened anew."""
         with self._lock:
             is_more_prompt = settings.silence_seconds < self._settings.silence_seconds
             self._settings = settings
@@ -192,9 +193,9 @@ class _Feed(Generic[T]):
         self._stream_lock = threading.Lock()
         self._stream: BaseHTTPResponse | None = None
         self._stream_silence_seconds = 0.0
-        """Longest silence of the connection."""
+        """Longest silence of the open connection before a reconnect."""
         self._is_cut = False
-        """Whether the connection was cut here, to be opened anew with other settings."""
+        """Whether `reopen` has cut the connection, whose end is then no failure."""
         self._on_answer = on_answer
         self._resource_version = "" if since is None else since.resource_version  # "": list first
         self._highest_version = version_number(self._resource_version)

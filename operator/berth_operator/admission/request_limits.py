@@ -49,23 +49,23 @@ _LINGERING_SECONDS: Final = 2.0
 _STOP_SECONDS: Final = 2.0
 
 
-def _is_fault_of_ours(record: logging.LogRecord) -> bool:
-    # aiohttp writes an error with a traceback for whatever is no HTTP, so any caller could fill the log.
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    # aiohttp logs an error with a traceback for whatever is no HTTP, so any caller could fill the log.
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 _HTTP_LOG: Final = logging.getLogger(__name__)
-_HTTP_LOG.addFilter(_is_fault_of_ours)
+_HTTP_LOG.addFilter(_is_own_fault)
 
 
 def make_runner(app: web.Application) -> web.AppRunner:
-    """Return what runs an application whose callers keep their connections open."""
+    """Return the runner of an application whose callers keep their connections open."""
     return web.AppRunner(
         app,
         logger=_HTTP_LOG,
         access_log=None,
         shutdown_timeout=_STOP_SECONDS,
-        # Without a limit, connections to a replica that has gone would stay.
+        # Callers send many requests over each connection; without a limit those to a replica that has gone would stay.
         keepalive_timeout=_IDLE_SECONDS,
         lingering_time=_LINGERING_SECONDS,
         auto_decompress=False,  # unpacked, a body would take more memory than `BodyReader` counts
@@ -83,29 +83,30 @@ class BodyRefusedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Body:
-    """What has arrived of a body."""
+    """A body that is being read."""
 
     timeout: asyncio.Timeout
+    """Ends the read; it is brought forward for a body that makes room."""
     arrived: bytearray = field(default_factory=bytearray)
     made_room: bool = False
-    """Whether it was refused so that others can be read."""
+    """Whether it is refused so that others can be read."""
 
 
 class BodyReader:
     """Reads bodies, as many at once as fit into a fixed amount of memory.
 
-    What has arrived counts, not what callers state: a few that state much and send little would keep out all others.
+    The bytes that have arrived count, not those that callers state: a few callers that state much and send little would
+    keep out all others.
     """
 
     def __init__(self) -> None:
         self._bodies: dict[_Body, None] = {}
-        """Those that are being read, by when they began."""
+        """Bodies that are being read, oldest first."""
 
     async def read(self, request: web.Request) -> bytes:
         """Return the body of a request; raises `BodyRefusedError` if it is too long, too slow or not whole.
 
-        Where memory is short, the body that began first is refused: those of API servers and schedulers take
-        milliseconds.
+        Where memory is short, the oldest body is refused: API servers and schedulers send theirs within milliseconds.
         """
         # Refused by its stated length, before a byte of it is in memory; a chunked body states none.
         if (request.content_length or 0) > LARGEST_BODY_BYTES:
@@ -120,7 +121,7 @@ class BodyReader:
             if body.made_room:  # as its end came
                 raise _made_room()
             return bytes(body.arrived)
-        except TimeoutError:  # an OSError, too
+        except TimeoutError:  # before OSError, which it is, too
             slow = BodyRefusedError(408, f"a body may take {_BODY_SECONDS:g} s")
             raise (_made_room() if body.made_room else slow) from None
         except (OSError, RuntimeError, ClientError, web.RequestPayloadError):
@@ -136,12 +137,12 @@ class BodyReader:
         if len(body.arrived) > LARGEST_BODY_BYTES:
             raise _too_long()
         while sum(len(other.arrived) for other in self._bodies) > _MAX_BODY_BYTES:
-            first = next(iter(self._bodies))
-            del self._bodies[first]
-            first.arrived.clear()
-            first.made_room = True
-            if not first.timeout.expired():
-                first.timeout.reschedule(asyncio.get_running_loop().time())  # ends its wait for the next chunk
+            oldest = next(iter(self._bodies))
+            del self._bodies[oldest]
+            oldest.arrived.clear()
+            oldest.made_room = True
+            if not oldest.timeout.expired():
+                oldest.timeout.reschedule(asyncio.get_running_loop().time())  # ends its wait for the next chunk
         if body.made_room:
             raise _made_room()
 
@@ -211,7 +212,7 @@ class ConnectionLimit:
         self._any_caller_may_ask = any_caller_may_ask
         self._silent: set[RequestHandler] = set()
         self._waiting: dict[RequestHandler, None] = {}
-        """Those that have been answered and are open, perhaps; by the end of their last answer."""
+        """Connections that have been answered, in the order of their last answers; some may have ended since."""
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext | None = None) -> asyncio.Server:
         """Return the listening server, which speaks TLS with a context; raises OSError."""
@@ -227,7 +228,7 @@ class ConnectionLimit:
 
     @contextmanager
     def answering(self, request: web.Request) -> Iterator[None]:
-        """Keep the connection of a request that is there, body and all, until it is answered."""
+        """Keep the connection of a request whose body has arrived from making room, until the request is answered."""
         self._silent.discard(request.protocol)
         self._waiting.pop(request.protocol, None)
         try:
@@ -240,15 +241,15 @@ class ConnectionLimit:
         self._waiting = {connection: None for connection in self._waiting if connection in connections}
         if len(connections) >= _MAX_CONNECTIONS:
             silent = (connection for connection in connections if connection in self._silent)
-            longest = next(silent, None)
-            if longest is None and self._any_caller_may_ask:
-                longest = next(iter(self._waiting), None)
-            if longest is None:
+            making_room = next(silent, None)
+            if making_room is None and self._any_caller_may_ask:
+                making_room = next(iter(self._waiting), None)
+            if making_room is None:
                 return _Refusal()
-            if longest.transport is not None:
-                longest.transport.abort()  # a caller that does not answer would keep its place
-            self._waiting.pop(longest, None)
-            self._end_if_silent(longest)
+            if making_room.transport is not None:
+                making_room.transport.abort()  # a caller that does not answer would keep its place
+            self._waiting.pop(making_room, None)
+            self._end_if_silent(making_room)
         handler = self._server()
         self._silent.add(handler)
         # A failed TLS handshake never connects the handler, which aiohttp then does not report either.

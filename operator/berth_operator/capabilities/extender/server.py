@@ -78,8 +78,8 @@ class VolcanoExtender:
         """Listen; raises InputError if the address is not a free one of this machine."""
         app = web.Application(client_max_size=LARGEST_BODY_BYTES)
         for verb in VERBS:
-            name, refuse = partial(self._name_victims, verb), partial(self._refuse_victims, verb)
-            app.router.add_post(f"/{verb}", partial(self._respond, name, refuse))
+            answer_victims, refuse = partial(self._answer_victims, verb), partial(self._refuse_victims, verb)
+            app.router.add_post(f"/{verb}", partial(self._respond, answer_victims, refuse))
         for verb, answer, abstention in ((ENQUEUEABLE, self._vote, Vote(ABSTAIN)), (OVERUSED, self._judge, Overuse())):
             app.router.add_post(f"/{verb}", partial(self._respond, answer, partial(self._abstain, verb, abstention)))
         self._runner = make_runner(app)
@@ -111,7 +111,7 @@ class VolcanoExtender:
             body = await self._bodies.read(request)
         except BodyRefusedError as refusal:
             response = refuse(refusal.status, refusal.text)
-            response.force_close()  # the rest of its body is not read, so it cannot bring another request
+            response.force_close()  # the rest of the body is not read, so no further request can follow it
             return response
         with self._limit.answering(request):
             try:
@@ -119,7 +119,7 @@ class VolcanoExtender:
             except InputError as error:
                 return refuse(400, str(error))
 
-    def _name_victims(self, verb: str, body: bytes) -> web.Response:
+    def _answer_victims(self, verb: str, body: bytes) -> web.Response:
         """Answer which pods may be evicted."""
         answer = choose_victims(body, self._namespace)
         return self._reply(verb, "spared" if answer.status == PERMIT else "abstained", answer)

@@ -40,7 +40,7 @@ class Context:
     rules: JoinedRules = field(default_factory=JoinedRules)
     """What capabilities say on Reservations."""
     admission: SlowAdmission = field(default_factory=SlowAdmission)
-    """What creates or patches pods asks it first."""
+    """Asked before a placeholder, fence or dry run is created, and before the first and last patch of a hand-over."""
 
     def admits(self, node: GuardableNode, spec: PodSpec) -> bool:
         """Return whether a place that is chosen for later may be on a node, by rules, limits and the node itself."""

@@ -41,7 +41,7 @@ def list_reservations(client: KubeClient, cache: Cache) -> None:
     # (kubernetes/kubernetes#118501), so everything is read anew.
     highest_version = cache.highest_reservation_version()
     if not highest_version:
-        _read_all(client, cache, highest_version)  # nothing is known yet, so every one of them has changed
+        _read_all(client, cache, highest_version)  # nothing is known yet, so a list of heads would only come on top
         return
     listed = _as_listed(client.list(RESERVATIONS, type=_ReservationHeader), highest_version)
     changed_metas = [item.metadata for item in listed.items if not _is_known(cache, item.metadata)]

@@ -11,36 +11,37 @@ from berth_core import RetryableError
 _SLOW_SECONDS: Final = 4.0
 """Below the 5 and 10 s after which API servers give up most webhooks that do not answer."""
 _REMEMBERED_SECONDS: Final = 300.0
+"""How long a namespace counts as slow after a slow answer; a quick one ends it at once."""
 _WORKERS_PER_PLACE: Final = 4
+"""One worker of so many may wait for slow namespaces."""
 
 
 class SlowAdmissionError(RetryableError):
-    """Enough workers wait for slow admission already."""
+    """Admission in a namespace is slow, and no further worker may wait for it."""
 
 
 class SlowAdmission:
     """Keeps workers free for hand-overs while admission in some namespaces hangs; thread-safe.
 
-    An API server waits for a webhook for up to 30 s (`timeoutSeconds`), and as long does the worker that creates or
-    patches a pod. While a policy engine is down, a few Reservations that are tried again and again would keep all
-    workers.
+    An API server waits up to 30 s for a webhook (`timeoutSeconds`), and so does the worker that creates or patches a
+    pod. While a policy engine is down, a few Reservations that are tried again and again would keep all workers.
     """
 
-    def __init__(self, workers: int = 1, seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, workers: int = 1, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._places = max(1, workers // _WORKERS_PER_PLACE)
-        self._seconds = seconds
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._under_way: dict[str, list[float]] = {}
-        """When the calls that are under way began, by namespace."""
+        """When each call under way began, by namespace."""
         self._slow_until: dict[str, float] = {}
-        """By namespace whose last answer took long: until when that counts."""
+        """Until when a namespace counts as slow whose last answer was slow."""
 
     @contextmanager
     def asking(self, namespace: str, *, is_dispensable: bool = False) -> Iterator[None]:
-        """Count the block as a call that admission in a namespace has to pass.
+        """Count the block as a call that has to pass admission in a namespace.
 
-        Raises `SlowAdmissionError` where that is slow and a quarter of the workers wait for such namespaces; for what
-        can be done without, wherever it is slow.
+        Raises `SlowAdmissionError` where admission is slow there and a quarter of the workers wait for slow namespaces
+        already. A dispensable call waits for no slow namespace.
         """
         began = self._begin(namespace, 0 if is_dispensable else self._places)
         try:
@@ -49,7 +50,7 @@ class SlowAdmission:
             self._end(namespace, began)
 
     def _begin(self, namespace: str, places: int) -> float:
-        now = self._seconds()
+        now = self._monotonic()
         with self._lock:
             waiting = sum(len(calls) for name, calls in self._under_way.items() if self._is_slow(name, now))
             if waiting >= places and self._is_slow(namespace, now):
@@ -61,7 +62,7 @@ class SlowAdmission:
         return now
 
     def _end(self, namespace: str, began: float) -> None:
-        now = self._seconds()
+        now = self._monotonic()
         with self._lock:
             calls = self._under_way[namespace]
             calls.remove(began)

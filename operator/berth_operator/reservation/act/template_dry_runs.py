@@ -32,7 +32,7 @@ _UNRELATED_PHRASES: Final = ('cannot create resource "pods"', "error looking up 
 """Refusals that are not about the template: a missing right, or no default account yet."""
 
 _OF_TEMPLATE: Final = -1
-"""Beside the indexes of slots: what is refused is the template, of which no slot has a placeholder yet."""
+"""Stands for the index of a slot where the template is refused, before any slot has a placeholder."""
 
 _Question = Callable[[Reservation, ReservationTask, dict[str, Any]], Verdict | None]
 
@@ -76,7 +76,7 @@ class TemplateDryRuns:
     def _ask(
         self, ask: _Question, reservation: Reservation, task: ReservationTask, raw_template: dict[str, Any]
     ) -> Verdict | None:
-        """Return the answer, and have the status say so where admission gives none."""
+        """Return the API server's answer; if admission gives none, the status says why."""
         uid, slot = reservation.metadata.uid, (task.name, _OF_TEMPLATE)
         try:
             verdict = ask(reservation, task, raw_template)

@@ -14,7 +14,7 @@ from berth_operator import telemetry
 from berth_operator.reservation.manifests import ANY_REGISTRATION, build_webhook_configuration
 
 _REFRESHES_UNTIL_REMOVAL: Final = 10
-"""Once in so many refreshes a registration that is known to be absent is removed again."""
+"""After so many refreshes a registration that is known to be absent is removed again."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -105,7 +105,7 @@ class WebhookRegistration:
         is_changed = body != self._written
         if not is_changed and not self._stale:
             return
-        self._is_absent = False  # also if the answer to this is lost
+        self._is_absent = False  # before the call: it may succeed although its answer is lost
         put_webhooks(self._client, WEBHOOK_CONFIGURATION, body, was_there=self._written is not None)
         self._written, self._stale = body, False
         if is_changed:

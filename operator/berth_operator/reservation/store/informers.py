@@ -57,7 +57,7 @@ _BOUND_SELECTOR: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=
 _COUNT_AGAIN_SECONDS: Final = 5.0
 
 _AT_REST: Final = WatchSettings()
-"""Without a live Reservation nothing waits for an event, and short connections cost requests."""
+"""Without a live Reservation nothing waits for events, and short connections cost requests."""
 
 Item = TypeVar("Item")
 Watch = Callable[[threading.Event], Iterable[WatchItem[Any]]]
