@@ -118,7 +118,7 @@ class ExecutionSettings:
     """The shortest time between two writes of the plan's status."""
 
     watchdog_seconds: float = 20.0
-    """Between two looks at the operator's Lease: two of them span its duration of 6 s and `stale_operator_seconds`."""
+    """Between two looks at the operator's Lease: two of them exceed its duration, 6 s, and `stale_operator_seconds`."""
 
     stale_operator_seconds: float = 30.0
     """How long an operator's Lease must be expired before the gates and guards that it left are taken off."""

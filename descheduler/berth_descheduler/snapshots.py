@@ -377,17 +377,13 @@ def _read_queues(source: ListSource, unread: list[SnapshotKind]) -> dict[str, An
 
 def _believed(pods: tuple[Pod, ...], own_namespace: str) -> tuple[Pod, ...]:
     """Return pods without the labels of fences but in Berth's own namespace: anyone may make pods elsewhere."""
-    labelled = [
-        index
-        for index, pod in enumerate(pods)
-        if (FENCE_LABEL in pod.metadata.labels or STANDING_FENCE_LABEL in pod.metadata.labels)
-        and pod.metadata.namespace != own_namespace
-    ]
-    if not own_namespace or not labelled:
+    if not own_namespace:
         return pods
     believed_pods = [*pods]
-    for index in labelled:
-        believed_pods[index] = _unlabelled(pods[index])
+    for index, pod in enumerate(pods):
+        is_labelled = FENCE_LABEL in pod.metadata.labels or STANDING_FENCE_LABEL in pod.metadata.labels
+        if is_labelled and pod.metadata.namespace != own_namespace:
+            believed_pods[index] = _unlabelled(pod)
     return tuple(believed_pods)
 
 

@@ -1,7 +1,7 @@
 """Where pods are, by a watch: which marked nodes are in use, and whether any pod waits for room.
 
 Listing the pods of each marked node at every sweep costs a call per node, and listing all pods costs as much as the
-cluster has pods; a watch costs only what changes, and goes on from where the run's own has ended.
+cluster has pods. A watch costs only what changes; it goes on from where a run's own has ended, or from one list.
 """
 
 import json
@@ -24,7 +24,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class WatchedWhereabouts(PodWhereabouts):
-    """Watches pods while there are marked nodes, from a list of its own or a run's; without a watch, it reads them."""
+    """Watches pods while there are marked nodes, from its own list or a run's; reads them where it may not watch."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -35,10 +35,10 @@ class WatchedWhereabouts(PodWhereabouts):
         """The node of each pod that occupies one, "" for a pod that waits for room; None before the first list."""
 
         self._left_behind = ""
-        """The same in one piece of JSON, as a run has left it; "" once it has been looked at."""
+        """The same in one piece of JSON, as a list or a run has left it; "" once it is unpacked."""
 
         self._left_at = ""
-        """The resourceVersion from which the pods have to be watched, "" where they have to be listed."""
+        """The resourceVersion from which the watch goes on, "" where it has to list."""
 
     def nodes_in_use(self, nodes: Collection[str]) -> frozenset[str]:
         if not nodes:
@@ -70,15 +70,15 @@ class WatchedWhereabouts(PodWhereabouts):
         node_by_uid: dict[str, str] = {}
         for pod in pods:
             _put(node_by_uid, pod)
-        # In one block until the run's objects are gone: short texts would each take the place of another one among
-        # these, and keep its page from being returned.
+        # In one block until the run's objects are gone: each short text would take the place of another one among these
+        # objects, and keep its page from being returned.
         left_behind = json.dumps(node_by_uid)
         with self._lock:
             if self._informer is None:  # begun meanwhile, it knows more
                 self._node_by_uid, self._left_behind, self._left_at = None, left_behind, resource_version
 
     def _unpack(self) -> None:
-        """Read what a run has left behind; under the lock."""
+        """Unpack what a list or a run has left behind; under the lock."""
         if self._left_behind:
             names: dict[str, str] = {}
             left_behind: dict[str, str] = json.loads(self._left_behind)

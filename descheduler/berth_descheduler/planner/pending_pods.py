@@ -148,7 +148,7 @@ def waiting_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
 
     Pods in a hand-over and pods with a nominated node are not among them: their place is counted already.
     """
-    unbound_pods = (pod for pod in snapshot.pods if not pod.spec.node_name)  # few, and asked for in each look
+    unbound_pods = (pod for pod in snapshot.pods if not pod.spec.node_name)  # few, so the rest is asked of these only
     not_nominated = (pod for pod in unbound_pods if is_pending(pod) and not pod.status.nominated_node_name)
     return tuple(sorted((pod for pod in not_nominated if _is_on_its_own(pod)), key=serving_order))
 

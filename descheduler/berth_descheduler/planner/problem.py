@@ -262,7 +262,7 @@ class Problem:
 
     def _availability_refusals(self, index: PodIndex, pod: Pod) -> tuple[Refusal, ...]:
         """Return why a pod stays for its controller's sake; one that may go without a place has to."""
-        # Asked first: where all moved pods may leave, the pods of no controller are counted.
+        # Asked first: where all moved pods may leave, it saves counting the pods of every controller.
         if pod.key in self.cluster.snapshot.leaving_freely:
             return ()
         refusal = self.availability.refusal(pod)

@@ -69,8 +69,8 @@ _FOR_ORDER: Final = 0.05
 """The part of the time that is left for an order where the moves of what is found have none."""
 
 _DIRECTLY: Final = FillLimits(most_ejected=0)
-_LOOKS: Final = 600
-"""So many searches with an empty node more are made at most on a cluster of one node, and fewer on larger ones."""
+_NODES_OF_SEARCHES: Final = 600
+"""At most so many nodes are searched, counted anew in each search with a further empty node."""
 
 _SIMPLY: Final = 500
 """So many nodes are asked where no time was left to find anything."""
@@ -224,9 +224,7 @@ class _ConsolidateRun:
         if (draining.worth if draining else 0) < most:
             draining = self._search_with_more_filled(draining, most)
         reached = draining.worth if draining else 0
-        if reached == worth and most > reached:
-            return draining, exact
-        if solved is None and reached == worth:
+        if reached == worth and (solved is None or most > reached):
             return draining, exact
         self._counts_filled, self._most_worth = True, most
         return draining, solved
@@ -267,17 +265,17 @@ class _ConsolidateRun:
         """Return the best of a draining and of what the search finds as it may fill one empty node more each time.
 
         Each time every empty node that may be filled is tried beside those before, and the best one is kept. It ends
-        where none brings more, or after a number of searches that falls with the size of the cluster.
+        where none brings more, or after a number of searches that is inverse to the size of the cluster.
         """
         cheapest_first: list[int] = np.argsort(self._filling_costs, kind="stable").tolist()
-        looks, filled, tried_sets = _LOOKS // self._packing.nodes, list[int](), 0
+        searches_left, filled = _NODES_OF_SEARCHES // self._packing.nodes, list[int]()
         best: list[int] | None = filled
         while best is not None:
             filled, best = best, None
             for further in (position for position in cheapest_first if position not in filled):
-                if tried_sets >= looks or is_over(self._deadline) or (draining and draining.worth >= most):
+                if searches_left <= 0 or is_over(self._deadline) or (draining and draining.worth >= most):
                     return draining
-                tried_sets += 1
+                searches_left -= 1
                 beside = self._search_beside(draining, [*filled, further], most)
                 if beside is not draining:
                     draining, best = beside, [*filled, further]
@@ -288,7 +286,8 @@ class _ConsolidateRun:
     ) -> Draining | None:
         """Return the best of a draining and of what the search finds where some of the empty nodes may be filled.
 
-        `filled` are positions among the fillable nodes. The nodes of an `answer` are tried as a set, too.
+        `filled` are positions among the fillable nodes. The nodes that an `answer` of the program empties are tried
+        together, too.
         """
         nodes, costs = self._fillable[[*filled]], self._filling_costs[[*filled]]
         candidates = replace(self._candidates, empty=np.setdiff1d(self._candidates.empty, nodes))
@@ -299,19 +298,19 @@ class _ConsolidateRun:
             most=most_freed_by_volume(self._packing, self._sources.to_empty, candidates.empty.tolist()),
             most_worth=most_worth + int(costs.sum()),
         )
-        if not answer:  # one look of many
+        if not answer:  # one search of many
             limits = replace(limits, rounds=_FIRST_ROUNDS, may_leave=None)
         self._state.undo_to(0)
         search = DrainSearch(self._packing, self._state, candidates, open_nodes, limits)
         search.run()
         self._out_of_time |= search.out_of_time
-        found = list(reversed(search.found))
+        drainings = list(reversed(search.found))
         if answer:
-            # Its pods are placed by the search, which knows what these ask of one another.
+            # The search places the pods of its nodes, as it knows what these ask of one another.
             answered = search.drain(answer)
-            found = [answered, *found] if answered.filled.complete else found
+            drainings = [answered, *drainings] if answered.filled.complete else drainings
         others = []
-        for other in found:
+        for other in drainings:
             targets = [*other.filled.arrivals[:, 1].tolist(), *(placed.target for placed in other.dependent)]
             others.append(replace(other, worth=other.worth - int(costs[np.isin(nodes, targets)].sum())))
         return self._improve(draining, [*([draining] if draining else []), *others])
@@ -355,8 +354,8 @@ class _ConsolidateRun:
         joints = [joint] if joint else []
         if search is not None and search.out_of_time:
             self._out_of_time = True
-            # Only for its bounds. A round that began would end too late, and one that still fits where placing together
-            # has found nothing would not fit with a little more time, so that the plan would be worse then.
+            # Only for its bounds. A round would end too late, or, if it still fits where placing together has found
+            # nothing, would not fit with a little more time: the plan would be worse with more time.
             self._search(FillLimits(), rounds=0)
             draining = self._improve(None, joints)
             return self._improve(draining, self._drain_simply(draining))

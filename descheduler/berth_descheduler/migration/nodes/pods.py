@@ -52,7 +52,7 @@ def read_pods_on(client: KubeClient, names: frozenset[str]) -> list[Pod]:
 
 
 def used_nodes(client: KubeClient, names: frozenset[str]) -> frozenset[str]:
-    """Return those of the named nodes that are not free; what is in memory of a pod is its head."""
+    """Return those of the named nodes that are not free; a list of all pods is kept as heads only."""
     if len(names) <= _FEW_NODES:
         return frozenset(name for name in names if not is_free(pods_where(client, f"spec.nodeName={name}")))
     heads = client.list(PODS, type=PodHead).items

@@ -170,7 +170,7 @@ def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) 
         reservations=tuple(
             reservation for reservation in snapshot.reservations if reservation.metadata.uid not in places
         ),
-        pods=_not_holding(snapshot.pods, places),
+        pods=_without_placeholders(snapshot.pods, places),
     )
 
 
@@ -185,7 +185,7 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
         reservations=tuple(
             reservation for reservation in snapshot.reservations if reservation.metadata.uid not in rooms
         ),
-        pods=_not_holding(snapshot.pods, rooms, bound=False),
+        pods=_without_placeholders(snapshot.pods, rooms, only_unbound=True),
     )
 
 
@@ -204,19 +204,18 @@ def _is_place_of(reservation: Reservation, plan: str, positions: Collection[str]
     return metadata.labels.get(PLAN_LABEL) == plan and metadata.annotations.get(MOVE_ANNOTATION) in positions
 
 
-def _not_holding(pods: tuple[Pod, ...], places: Collection[str], *, bound: bool = True) -> tuple[Pod, ...]:
-    """Return pods without the placeholders of Reservations by their uids, of which `bound` ones may stay."""
-    holding = [
-        pod
+def _without_placeholders(
+    pods: tuple[Pod, ...], reservation_uids: Collection[str], *, only_unbound: bool = False
+) -> tuple[Pod, ...]:
+    """Return pods without the placeholders of some Reservations."""
+    placeholders = {
+        id(pod)
         for pod in pods
-        if PLACEHOLDER_LABEL in pod.metadata.labels  # first, since nearly all pods are none
-        and pod.metadata.labels.get(RESERVATION_LABEL) in places
-        and (bound or not pod.spec.node_name)
-    ]
-    if not holding:
-        return pods
-    identities = set(map(id, holding))
-    return tuple(pod for pod in pods if id(pod) not in identities)
+        if PLACEHOLDER_LABEL in pod.metadata.labels  # asked first, as few pods are placeholders
+        and pod.metadata.labels.get(RESERVATION_LABEL) in reservation_uids
+        and not (only_unbound and pod.spec.node_name)
+    }
+    return tuple(pod for pod in pods if id(pod) not in placeholders) if placeholders else pods
 
 
 def _without_taints(node: Node, plan: str) -> Node:

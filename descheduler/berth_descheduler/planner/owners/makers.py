@@ -45,7 +45,7 @@ class Makers:
     def __init__(self, snapshot: Snapshot, known_kinds: Collection[GroupKind] = ()) -> None:
         self._pods = snapshot.pods
         self._active: dict[tuple[str, str, str], int] = {}
-        """How many active pods each controller has that was asked about."""
+        """Numbers of active pods, by controllers that were asked about."""
 
         self._workloads = {
             (*workload.group_kind, workload.metadata.namespace, workload.metadata.name): workload

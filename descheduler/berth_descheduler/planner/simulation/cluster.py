@@ -49,9 +49,9 @@ NAME_FIELD: Final = "metadata.name"
 NEEDED_RESOURCES: Final = (CPU, MEMORY, PODS)
 """A node that does not report these in its allocatable neither gives nor takes pods."""
 
-_MOST_KEYS_PER_POD: Final = 4
+_MAX_KEYS_PER_POD: Final = 4
 _FREE_KEYS: Final = 1_000
-"""How many keys of pods are remembered, beyond which those of pods that are gone are forgotten."""
+"""Beyond so many keys, and so many for each pod, those of pods that are gone are forgotten."""
 
 _WAITING_NODE: Final = Node(metadata=ObjectMeta(name="(waiting)"))
 """Not ready and without labels: nothing can be put there, and it is in no topology."""
@@ -145,8 +145,7 @@ class Cluster:
 
         Places of Reservations without a placeholder count as expected pods. `waiting` are the pods to make room for;
         they are put on a virtual node, the last one. Only nodes that all `node_selectors` select give and take pods.
-        Nodes take no more than the `budgets` leave them. What is `kept` of an earlier snapshot changes nothing but the
-        time that it takes.
+        Nodes take no more than the `budgets` leave them. What is `kept` of an earlier snapshot only saves time.
         """
         kept = KeptReadings() if kept is None else kept
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
@@ -312,7 +311,7 @@ def _place_pods(
 
 @dataclass(slots=True)
 class _PodReading:
-    """What is read of one pod, wherever its cluster's numbers come from."""
+    """What is read of a pod alone, whatever else is in its cluster."""
 
     pod: Pod
     key: PodKey
@@ -331,8 +330,8 @@ class KeptReadings:
         self._of_nodes: KeptValues[Node, tuple[ResourceAmounts, str]] = KeptValues(_read_allocatable)
 
     def of_pods(self, pods: Sequence[Pod]) -> list[_PodReading]:
-        if len(self.pod_keys) > _MOST_KEYS_PER_POD * len(pods) + _FREE_KEYS:
-            # Of pods that are gone: nothing else bounds them where pods come and go all the time.
+        if len(self.pod_keys) > _MAX_KEYS_PER_POD * len(pods) + _FREE_KEYS:
+            # Nothing else bounds the keys of pods that are gone where pods come and go all the time.
             self.pod_keys = PodKeys()
             self._of_pods = KeptValues(self._read_pod)
         return self._of_pods.of(pods)

@@ -1,7 +1,7 @@
 """What was read of the objects of one snapshot, for a later one that has most of them as well.
 
-Objects are never changed: what was read of one holds as long as a snapshot has the same object. A later look at a
-cluster then costs what has changed, beside one pass over what there is.
+Objects are never changed, so what was read of an object holds for every snapshot that has it. A later look at a cluster
+then reads only the objects that are new, beside one pass over all.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ _Value = TypeVar("_Value")
 
 
 class KeptValues(Generic[_Object, _Value]):
-    """Values that are read of objects, kept for those that the last call was about; not thread-safe."""
+    """Values that are read of objects, kept for the objects of the last call; not thread-safe."""
 
     def __init__(self, read: Callable[[_Object], _Value]) -> None:
         """`read` depends on nothing but the object."""

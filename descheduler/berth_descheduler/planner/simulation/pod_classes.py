@@ -27,7 +27,7 @@ from berth_descheduler.planner.simulation.platforms import PlatformTie
 ClassIndex = NewType("ClassIndex", int)
 
 PodKey = NewType("PodKey", int)
-"""A number that pods share if, by what they say themselves, every rule treats them alike."""
+"""The number of all pods that, by their own fields, every rule treats alike."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -128,7 +128,7 @@ class PodClasses:
         platforms: Callable[[Pod], PlatformTie | None] | None = None,
         keys: PodKeys | None = None,
     ) -> None:
-        """Without a function all pods are alike in that; `keys` may know pods of earlier snapshots."""
+        """Without a function all pods are alike in what it returns; `keys` may know pods of earlier snapshots."""
         self._is_preemptable = is_preemptable
         self._demands = demands
         self._platforms = platforms
@@ -143,7 +143,7 @@ class PodClasses:
         return tuple(self._classes)
 
     def class_of(self, pod: Pod, pod_key: PodKey | None = None) -> ClassIndex:
-        """Return the pod's class, a new one if none is like it; `pod_key` is the pod's if it is known already."""
+        """Return the pod's class, a new one if none is like it; `pod_key` saves its computation where it is known."""
         if pod_key is None:
             pod_key = self._keys.key_of(pod)
         if self._are_alike:

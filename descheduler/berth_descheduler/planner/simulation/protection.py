@@ -18,6 +18,6 @@ def protected_amounts(cluster: Cluster, protection: Thresholds) -> Mapping[int, 
 
 
 def _least_free(capacity: int, limit: Fraction) -> int:
-    # In integers: each look at a plan's next moves asks for every node, and a product of fractions looks for their
+    # In integers: each look at a plan's next moves asks this for every node, and a product of fractions computes a
     # greatest common divisor.
     return capacity - capacity * limit.numerator // (limit.denominator * WHOLE)
