@@ -72,6 +72,42 @@ def test_a_quick_answer_ends_it(admission: SlowAdmission, clock: FakeClock) -> N
         pass
 
 
+def test_slow_namespaces_take_turns(admission: SlowAdmission, clock: FakeClock) -> None:
+    """However many pods are tried in one of them: Berth's own may be among them, and every Reservation needs it."""
+    for namespace in ("sick", "sicker", "berth-system"):
+        let_it_hang(admission, clock, namespace)
+    with admission.asking("sick"):
+        with admission.asking("sick"):
+            for namespace in ("berth-system", "sicker", "sick"):
+                with pytest.raises(SlowAdmissionError), admission.asking(namespace):
+                    pytest.fail("it was asked")
+            clock.advance(HOOK_SECONDS)
+        for namespace in ("sick", "sicker"):
+            with pytest.raises(SlowAdmissionError), admission.asking(namespace):
+                pytest.fail("it was asked out of turn")
+        with admission.asking("berth-system"):
+            pass
+        with admission.asking("berth-system"):
+            pass  # it answers quickly again, and is one of the slow ones no more
+        with admission.asking("sicker"):
+            pass
+
+
+def test_a_turn_that_is_not_taken_is_over_after_a_while(admission: SlowAdmission, clock: FakeClock) -> None:
+    for namespace in ("sick", "sicker"):
+        let_it_hang(admission, clock, namespace)
+    with admission.asking("sick"):
+        with admission.asking("sick"):
+            with pytest.raises(SlowAdmissionError), admission.asking("sicker"):
+                pytest.fail("it was asked")
+            clock.advance(HOOK_SECONDS)
+        with pytest.raises(SlowAdmissionError), admission.asking("sick"):
+            pytest.fail("it was asked out of turn")
+        clock.advance(60)
+        with admission.asking("sick"):
+            pass
+
+
 def test_what_can_be_done_without_waits_for_no_slow_namespace(admission: SlowAdmission, clock: FakeClock) -> None:
     with admission.asking("sick", is_dispensable=True):
         clock.advance(HOOK_SECONDS)

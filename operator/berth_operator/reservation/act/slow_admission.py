@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Final
 
 from berth_core import RetryableError
@@ -14,6 +15,8 @@ _REMEMBERED_SECONDS: Final = 300.0
 """How long a namespace counts as slow after a slow answer; a quick one ends it at once."""
 _WORKERS_PER_PLACE: Final = 4
 """One worker of so many may wait for slow namespaces."""
+_TURN_SECONDS: Final = 20.0
+"""How long a turn is kept: twice the longest time after which a Reservation is tried again."""
 
 
 class SlowAdmissionError(RetryableError):
@@ -25,6 +28,9 @@ class SlowAdmission:
 
     An API server waits up to 30 s for a webhook (`timeoutSeconds`), and so does the worker that creates or patches a
     pod. While a policy engine is down, a few Reservations that are tried again and again would keep all workers.
+
+    Slow namespaces take turns, however many pods are tried in one of them: Berth's own may be among them, and its first
+    quick answer ends that.
     """
 
     def __init__(self, workers: int = 1, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -35,6 +41,8 @@ class SlowAdmission:
         """When each call under way began, by namespace."""
         self._slow_until: dict[str, float] = {}
         """Until when a namespace counts as slow whose last answer was slow."""
+        self._turns: dict[str, float] = {}
+        """The namespaces that were turned away, in that order, and until when their turns are kept."""
 
     @contextmanager
     def asking(self, namespace: str, *, is_dispensable: bool = False) -> Iterator[None]:
@@ -52,12 +60,14 @@ class SlowAdmission:
     def _begin(self, namespace: str, places: int) -> float:
         now = self._monotonic()
         with self._lock:
-            waiting = sum(len(calls) for name, calls in self._under_way.items() if self._is_slow(name, now))
-            if waiting >= places and self._is_slow(namespace, now):
+            if self._is_slow(namespace, now) and not self._is_next(namespace, places, now):
+                if places:
+                    self._turns[namespace] = now + _TURN_SECONDS  # at the place in the order that it has
                 raise SlowAdmissionError(
                     f"admission in namespace {namespace} takes longer than {_SLOW_SECONDS:g} s, so few pods are tried "
                     "there at once"
                 )
+            self._turns.pop(namespace, None)
             self._under_way.setdefault(namespace, []).append(now)
         return now
 
@@ -73,6 +83,13 @@ class SlowAdmission:
                 self._slow_until[namespace] = now + _REMEMBERED_SECONDS
                 for name in [name for name, until in self._slow_until.items() if until <= now]:
                     del self._slow_until[name]
+
+    def _is_next(self, namespace: str, places: int, now: float) -> bool:
+        """Return whether there is a place for a slow namespace beside those that wait and those that come before it."""
+        waiting = sum(len(calls) for name, calls in self._under_way.items() if self._is_slow(name, now))
+        self._turns = {name: until for name, until in self._turns.items() if until > now}
+        earlier = takewhile(lambda name: name != namespace, self._turns)
+        return waiting + sum(self._is_slow(name, now) for name in earlier) < places
 
     def _is_slow(self, namespace: str, now: float) -> bool:
         calls = self._under_way.get(namespace, [])
