@@ -163,6 +163,20 @@ def test_a_status_says_that_admission_does_not_answer_about_the_template(
     assert state(harness) == (ReservationReason.CREATING_PLACEHOLDERS, "0 of 1 slot is held")
 
 
+def test_a_status_forgets_what_hung_once_a_template_of_equal_shape_is_accepted(harness: OperatorHarness) -> None:
+    """Its own template is asked about no more."""
+    alike = place(uid="uid-alike", name="alike")
+    harness.know(of=place())
+    harness.know(of=alike)
+    hang(harness, "default")
+    with pytest.raises(ServerError):
+        harness.perform(Validate())
+    harness.api.on_dry_run = lambda body: body
+    harness.perform(Validate(), of=alike)
+    assert not [call for call in harness.perform(Validate()) if call.startswith("create")]
+    assert state(harness) == (ReservationReason.CREATING_PLACEHOLDERS, "0 of 1 slot is held")
+
+
 def test_no_placeholder_is_tried_beside_one_that_hangs(harness: OperatorHarness) -> None:
     harness.know(of=place())
     let_it_hang(harness.admission, harness.clock, "berth-system")

@@ -71,6 +71,8 @@ class TemplateDryRuns:
                 if verdict is not None:
                     return verdict
             self._remember(key)
+        for task in reservation.spec.tasks:  # others of equal shape may have been asked about meanwhile
+            self._cache.put_refusal(reservation.metadata.uid, (task.name, _OF_TEMPLATE), "")
         return None
 
     def _ask(
@@ -79,13 +81,11 @@ class TemplateDryRuns:
         """Return the API server's answer; if admission gives none, the status says why."""
         uid, slot = reservation.metadata.uid, (task.name, _OF_TEMPLATE)
         try:
-            verdict = ask(reservation, task, raw_template)
+            return ask(reservation, task, raw_template)
         except RetryableError as error:
             if why := why_refused(error):
                 self._cache.put_refusal(uid, slot, f"no pod of task {task.name} can be tried: {why}")
             raise
-        self._cache.put_refusal(uid, slot, "")
-        return verdict
 
     def _was_accepted(self, key: tuple[str, ...], within_seconds: float | None = None) -> bool:
         with self._lock:
