@@ -207,7 +207,7 @@ def vmr_rows() -> Iterator[Row]:
 
 
 def machine_rows() -> Iterator[Row]:
-    """Yield the rows of virtual machines on hosts beside their bounds: generated ones, and the public placement."""
+    """Yield rows of virtual machines on hosts, each beside its bound: generated ones, and the public placement."""
     for seed in range(MACHINE_SEEDS):
         snapshot = virtual_machines(seed)
         title = f"VMR-L's kind, seed {seed}, {len(snapshot.nodes)} hosts"
@@ -221,12 +221,12 @@ def _machine_rows(title: str, snapshot: Snapshot) -> Iterator[Row]:
             ("consolidate", consolidating(budget)),
             ("room for cpu=16", making_room(budget, shapes=("cpu=16",))),
         ):
-            found = plan_on(snapshot, settings, ClockDeadline(ProcessorClock(), MACHINE_SECONDS))
-            quality, room = found.proposal.quality, found.proposal.room
+            planned = plan_on(snapshot, settings, ClockDeadline(ProcessorClock(), MACHINE_SECONDS))
+            quality, rooms = planned.proposal.quality, planned.proposal.room
             gap = f"bound {quality.upper_bound / quality.reached - 1:.1%} above" if quality else ""
-            rates = [dict(unused)["cpu"] for of in room for unused in (of.unused_before, of.unused_after)]
+            rates = [dict(unused)["cpu"] for room in rooms for unused in (room.unused_before, room.unused_after)]
             beside = f"{gap}; rate {' to '.join(f'{float(rate):.4f}' for rate in rates)}" if rates else gap
-            yield Row(title, f"{asked}, {budget} moves", "bound <= 5 % above", _freed(found), found.took, beside)
+            yield Row(title, f"{asked}, {budget} moves", "bound <= 5 % above", _freed(planned), planned.took, beside)
 
 
 def _whole_command(folder: str, asked: str, options: list[str]) -> Row:

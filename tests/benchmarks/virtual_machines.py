@@ -1,8 +1,8 @@
 """A generated placement of virtual machines of VMR-L's size and kind: 1,176 hosts, 4,546 machines (EuroSys 2025).
 
 VMR-L itself (`bytedance/DRL-based-VM-Rescheduling`, the larger base snapshot) is not among the public data here. Its
-hosts have 88 cores and 360 GiB, its machines four GiB for each core, and some third of its hosts hold one machine that
-fills them. Machines come one by one, each to the fullest of some random hosts that has room, and then some leave.
+hosts have 88 cores and 360 GiB, its machines four GiB for each core, and about a third of its hosts hold one machine
+that fills them. Machines come one by one, each to the fullest of some random hosts that has room, and then some leave.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ HOST_GIB: Final = 360
 GIB_PER_CORE: Final = 4
 
 _CORES: Final = ((2, 8), (4, 17), (8, 27), (16, 25), (32, 12), (64, 4), (84, 1), (88, 8))
-"""Cores of a machine, and how many of a hundred machines have them, as some pages of VMR-L show."""
+"""Cores of a machine, and how many of a hundred machines have them, by excerpts of VMR-L's file."""
 
 _LEAST_HALVED: Final = 8  # cores
 _HALVED: Final = 0.25
@@ -53,9 +53,10 @@ def virtual_machines(seed: int, *, hosts: int = HOSTS, machines: int = MACHINES)
 
 
 def _host_for(cores: int, free: list[list[int]], chance: Random) -> int | None:
-    """Return the fullest of some random hosts with room, the fullest of all where none of these has any; it is taken.
+    """Take cores for a machine on the fullest of some random hosts with room, or of all, and return the host.
 
-    A machine has its cores on one half of its host where they fit on one, and else the same number on both.
+    A machine has its cores on one half of its host if they fit on one, else the same number on both; a share of the
+    larger ones has them on both anyway. Returns None where no host has room.
     """
     is_halved = cores > HOST_CORES // 2 or (cores >= _LEAST_HALVED and chance.random() < _HALVED)
     for hosts in (chance.sample(range(len(free)), _SAMPLED_HOSTS), range(len(free))):

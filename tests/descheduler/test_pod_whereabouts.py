@@ -23,7 +23,7 @@ MARKED = frozenset({"idle", "free"})
 
 
 class Listed(FakeCluster):
-    """Keeps as what objects were listed."""
+    """Keeps the types as which objects were listed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ def test_pods_that_were_left_too_long_ago_are_read_until_they_are_listed(monkeyp
 
 
 def test_what_a_run_leaves_keeps_none_of_its_pods_texts(cluster: FakeCluster, whereabouts: WatchedWhereabouts) -> None:
-    """Beside the rest of each pod, such a text keeps a page; one of its own may have come into the place of another."""
+    """A text keeps the page of the pod that it was read from; even a copy may keep the page in which it was made."""
     listed = msgspec.json.encode({"items": [*cluster.objects["pods"].values()]})
     pods = Listing(decode_page(Call("list", "pods"), listed, Pod).items, "100")
     whereabouts.take_over(pods)

@@ -72,7 +72,7 @@ def test_a_watch_lists_first_and_then_tells_every_change(client: KubeClient, ser
 
 
 def test_watches_that_began_together_return_apart(client: KubeClient, server: ScriptedServer) -> None:
-    """Both services have a dozen, whose returns in one minute would be most of its requests."""
+    """Both services have a dozen watches; if all returned in one minute, they would be most of its requests."""
     server.on("GET", PATH, page()).on("WATCH", PATH, Stream([added("a", 11)]))
     for _ in range(60):
         first_items(client, 2)
@@ -246,7 +246,7 @@ def test_a_list_after_a_410_is_of_the_same_history(client: KubeClient, server: S
 def test_a_watch_that_has_to_hear_of_a_loss_soon_is_opened_anew_where_it_was(
     client: KubeClient, server: ScriptedServer
 ) -> None:
-    """At once, though its connection would be open for minutes."""
+    """It is opened at once, although its connection could stay open for minutes."""
     server.on("GET", PATH, page())
     server.on("WATCH", PATH, Stream([added("a", 11)]), Stream([added("b", 12)]))
     pace, stop = WatchPace(WatchSettings()), threading.Event()
@@ -332,7 +332,7 @@ class CutSource:
 
 
 def test_a_connection_that_is_prompt_already_stays(client: KubeClient, server: ScriptedServer) -> None:
-    """One that was opened for the last Reservation, as the next one comes."""
+    """Such as a connection that was opened for the last Reservation, when the next one comes."""
     server.on("GET", PATH, page())
     server.on("WATCH", PATH, Stream([added("a", 11)]), Stream([added("b", 12)]))
     pace, stop = WatchPace(PROMPT_WATCH), threading.Event()

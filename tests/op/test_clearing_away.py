@@ -303,7 +303,7 @@ def test_the_scope_follows_the_live_reservations(harness: OperatorHarness) -> No
 
 
 def test_a_scope_that_is_absent_is_removed_again_only_now_and_then(harness: OperatorHarness) -> None:
-    """A cluster at rest pays no call a minute for it; a backup that brings it back is met."""
+    """A cluster at rest has no call a minute for it; what a backup brings back is removed all the same."""
     harness.scope.reconcile()
     harness.api.calls.clear()
     for _ in range(9):

@@ -13,7 +13,7 @@ from handover_builders import place
 
 
 class Noting(ApiServerInMemory):
-    """Keeps the settings of each watch that leaves its client's aside."""
+    """Keeps the pace of each watch that has one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,8 +25,8 @@ class Noting(ApiServerInMemory):
         return super().watch(resource, **options)
 
 
-def silences(api: Noting) -> set[bool]:
-    """Return whether the watches have the short silence of a prompt one."""
+def are_prompt(api: Noting) -> set[bool]:
+    """Return whether the watches with a pace are prompt; one value where they agree."""
     return {pace.settings == PROMPT_WATCH for pace in api.paces}
 
 
@@ -38,13 +38,13 @@ def test_watches_of_what_holds_places_are_prompt_only_while_a_reservation_lives(
     try:
         informers.wait_for_lists(60)
         assert (informers.missing(), failures) == ((), [])
-        assert (len(api.paces), silences(api)) == (3, {False})
+        assert (len(api.paces), are_prompt(api)) == (3, {False})
         cache.put_reservation(place(uid="one"))
         informers.attend()
-        assert silences(api) == {True}
+        assert are_prompt(api) == {True}
         cache.remove_reservation("one")
         informers.attend()
-        assert silences(api) == {False}
+        assert are_prompt(api) == {False}
     finally:
         informers.stop(30)
 
@@ -56,6 +56,6 @@ def test_a_replica_that_starts_beside_a_live_reservation_watches_promptly() -> N
     informers.start()
     try:
         informers.wait_for_lists(60)
-        assert silences(api) == {True}
+        assert are_prompt(api) == {True}
     finally:
         informers.stop(30)

@@ -21,8 +21,8 @@ from operator_harness import OperatorHarness, harness
 
 __all__ = ["harness"]
 
-HOOK_SECONDS = 10.0
-"""For how long API servers wait for a webhook unless its configuration says otherwise."""
+WEBHOOK_SECONDS = 10.0
+"""How long API servers wait for a webhook by default (`timeoutSeconds`)."""
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def admission(clock: FakeClock) -> SlowAdmission:
-    """Return what lets two of eight workers wait for slow namespaces."""
+    """Of eight workers, two may wait for slow namespaces."""
     return SlowAdmission(8, clock.monotonic)
 
 
 def let_it_hang(admission: SlowAdmission, clock: FakeClock, namespace: str) -> None:
     with admission.asking(namespace):
-        clock.advance(HOOK_SECONDS)
+        clock.advance(WEBHOOK_SECONDS)
 
 
 def test_a_quarter_of_the_workers_waits_for_slow_namespaces(admission: SlowAdmission, clock: FakeClock) -> None:
@@ -59,7 +59,7 @@ def test_a_namespace_is_slow_while_a_call_hangs_there_for_the_first_time(
     admission: SlowAdmission, clock: FakeClock
 ) -> None:
     with admission.asking("sick"), admission.asking("sick"), admission.asking("sick"):
-        clock.advance(HOOK_SECONDS)
+        clock.advance(WEBHOOK_SECONDS)
         with pytest.raises(SlowAdmissionError), admission.asking("sick"):
             pytest.fail("it was asked")
 
@@ -110,7 +110,7 @@ def test_a_turn_that_is_not_taken_is_over_after_a_while(admission: SlowAdmission
 
 def test_what_can_be_done_without_waits_for_no_slow_namespace(admission: SlowAdmission, clock: FakeClock) -> None:
     with admission.asking("sick", is_dispensable=True):
-        clock.advance(HOOK_SECONDS)
+        clock.advance(WEBHOOK_SECONDS)
     with pytest.raises(SlowAdmissionError), admission.asking("sick", is_dispensable=True):
         pytest.fail("it was asked")
     clock.advance(600)  # it may be well by then
@@ -122,12 +122,12 @@ HANGS = error(ServerError, 'failed calling webhook "w": context deadline exceede
 
 
 def state(harness: OperatorHarness) -> tuple[str, str]:
-    """Return reason and message that the status gets."""
-    seen = harness.cache.observe(PLACE_UID)
-    assert seen is not None
-    found = decide(seen, NOON, OperatorSettings()).status.state
-    assert found is not None
-    return found.reason, found.message
+    """Return the reason and the message that the status gets."""
+    observation = harness.cache.observe(PLACE_UID)
+    assert observation is not None
+    decided = decide(observation, NOON, OperatorSettings()).status.state
+    assert decided is not None
+    return decided.reason, decided.message
 
 
 def hang(harness: OperatorHarness, namespace: str) -> None:
@@ -135,7 +135,7 @@ def hang(harness: OperatorHarness, namespace: str) -> None:
 
     def wait_in_vain(body: dict[str, Any]) -> dict[str, Any]:
         if body["metadata"]["namespace"] == namespace:
-            harness.clock.advance(HOOK_SECONDS)
+            harness.clock.advance(WEBHOOK_SECONDS)
             raise HANGS
         return body
 

@@ -290,7 +290,7 @@ async def test_of_too_many_connections_the_oldest_silent_one_makes_room(monkeypa
 
 
 async def reads(server: WebhookServer, bodies: int) -> None:
-    """Wait until so many bodies are being read."""
+    """Wait until the server reads so many bodies at once."""
     reading = server._bodies._bodies
     await asyncio.to_thread(eventually, "they are being read", lambda: len(reading) == bodies, seconds=60)
 

@@ -1,9 +1,9 @@
-"""The replay of `replay` for plans of large clusters: the same rules, each asked only of the pods that it can be about.
+"""What `replay` does, for plans of large clusters: the same rules, each asked only of the pods that it can be about.
 
 `replay` looks at all pods of a cluster for every move. Here pods are counted by node and by what selectors see of them:
 their namespace and labels. A move changes these counts where it takes place, and a rule reads the pods on one node, or
-those that a selector means, which is worked out once for all pods with equal labels. What a selector, a term or a
-spread means, and what a pod requests, are read by `replay`; the sentences are the same.
+those that a selector selects, which is computed once for all pods with equal labels. `replay` says what a selector, a
+term or a spread means and what a pod requests; the sentences are the same.
 """
 
 import itertools
@@ -37,16 +37,16 @@ Key: TypeAlias = tuple[str, str, str]
 
 @dataclass(eq=False)
 class Alike:
-    """The pods with equal namespace, labels and anti-affinity, and how many of them are on each node."""
+    """Pods with equal namespace, labels and anti-affinity, counted by node."""
 
     example: Object
     on: Counter[str] = field(default_factory=Counter)
     staying_on: Counter[str] = field(default_factory=Counter)
-    """Without those that terminate."""
+    """As `on`, without pods that terminate."""
 
     @property
     def shuns_anywhere(self) -> bool:
-        """Return whether they shun pods of other namespaces, too."""
+        """Return whether these pods shun pods of other namespaces, too."""
         return any(map(_is_wide, pod_terms(self.example, "podAntiAffinity")))
 
 
@@ -56,7 +56,7 @@ class Population:
     def __init__(self, world: World, pods: Iterable[Present]) -> None:
         self._world = world
         self._keys: dict[int, Key] = {}
-        self._asked: dict[int, dict[str, Fraction]] = {}
+        self._requests: dict[int, dict[str, Fraction]] = {}
         self._alike: dict[Key, Alike] = {}
         self._in_space: defaultdict[str, list[Alike]] = defaultdict(list)
         self._shunning_anywhere: list[Alike] = []
@@ -95,12 +95,12 @@ class Population:
         return self._taken[node].get(resource, Fraction(0))
 
     def requests_of(self, pod: Object) -> dict[str, Fraction]:
-        """Return what `replay` reads, once for each pod that was ever here."""
+        """Return the requests of a pod, read once for each pod that was ever here."""
         if id(pod) not in self._of:  # not kept: its identity may be another's later
             return requests(pod)
-        if id(pod) not in self._asked:
-            self._asked[id(pod)] = requests(pod)
-        return self._asked[id(pod)]
+        if id(pod) not in self._requests:
+            self._requests[id(pod)] = requests(pod)
+        return self._requests[id(pod)]
 
     def meant_by(self, terms: Sequence[Object], holder: Object) -> list[Alike]:
         """Return the pods that all of some affinity terms of a pod mean."""
@@ -108,19 +108,19 @@ class Population:
         if cached not in self._meant:
             near = self._alike.values() if all(map(_is_wide, terms)) else self._in_space[space(holder)]
             means = self._world._term_means
-            self._meant[cached] = [one for one in near if all(means(term, holder, one.example) for term in terms)]
+            self._meant[cached] = [alike for alike in near if all(means(term, holder, alike.example) for term in terms)]
         return self._meant[cached]
 
     def shunning(self, pod: Object) -> list[tuple[Alike, str]]:
         """Return the pods of which an anti-affinity term means this one, each with the term's topology key."""
         key = self._key(pod)
         if key not in self._shunning:
-            near = (one for one in self._in_space[space(pod)] if not one.shuns_anywhere)
+            near = (alike for alike in self._in_space[space(pod)] if not alike.shuns_anywhere)
             self._shunning[key] = [
-                (one, term["topologyKey"])
-                for one in itertools.chain(near, self._shunning_anywhere)
-                for term in pod_terms(one.example, "podAntiAffinity")
-                if self._world._term_means(term, one.example, pod)
+                (alike, term["topologyKey"])
+                for alike in itertools.chain(near, self._shunning_anywhere)
+                for term in pod_terms(alike.example, "podAntiAffinity")
+                if self._world._term_means(term, alike.example, pod)
             ]
         return self._shunning[key]
 
@@ -132,7 +132,7 @@ class Population:
         if cached not in self._meant:
             selects = self._world._spread_selects
             near = self._in_space[space(pod)]
-            self._meant[cached] = [one for one in near if selects(constraint, pod, one.example)]
+            self._meant[cached] = [alike for alike in near if selects(constraint, pod, alike.example)]
         return self._meant[cached]
 
     def _count(self, present: Present, by: int) -> None:
@@ -141,8 +141,8 @@ class Population:
             counts[present.node] += by
             if not counts[present.node]:
                 del counts[present.node]
-        for resource, asked in self.requests_of(present.pod).items():
-            self._taken[present.node][resource] = self.taken(present.node, resource) + by * asked
+        for resource, requested in self.requests_of(present.pod).items():
+            self._taken[present.node][resource] = self.taken(present.node, resource) + by * requested
         for claim in claims(present.pod):
             self._claimed[claim] += by
 
@@ -229,8 +229,8 @@ class QuickFilters:
         return not any(same_domain(key, node, self._world.nodes[on]) for alike, key in met for on in alike.on)
 
     def _is_even(self, pod: Object, node: Object) -> bool:
-        every = pod["spec"].get("topologySpreadConstraints", [])
-        hard = [constraint for constraint in every if constraint["whenUnsatisfiable"] == "DoNotSchedule"]
+        constraints = pod["spec"].get("topologySpreadConstraints", [])
+        hard = [constraint for constraint in constraints if constraint["whenUnsatisfiable"] == "DoNotSchedule"]
         return all(self._is_even_for(constraint, hard, pod, node) for constraint in hard)
 
     def _is_even_for(self, constraint: Object, hard: list[Object], pod: Object, node: Object) -> bool:
@@ -271,17 +271,17 @@ def replay_steps(items: list[Object], moves: Sequence[Object]) -> list[str]:
 
 
 class _QuickReplay:
-    """The populations with and without what is not sure, each on nodes with and without our taints."""
+    """Judges moves among all pods and among those that surely stay, each on nodes with and without our taints."""
 
     def __init__(self, world: World, sources: set[str]) -> None:
         self._world = world
         present, expected = world.present(), world.expected()
-        self._expected = {id(one) for one in expected}
-        every = Population(world, [*present, *expected])
-        sure = Population(world, [one for one in present if not one.terminating])
-        self._populations = every, sure
+        self._expected = {id(pod) for pod in expected}
+        all_pods = Population(world, [*present, *expected])
+        staying_pods = Population(world, [pod for pod in present if not pod.terminating])
+        self._populations = all_pods, staying_pods
         views = world, world.tainted(sources)
-        self._filters = [(QuickFilters(view, pods), pods) for view, pods in itertools.product(views, (every, sure))]
+        self._filters = [(QuickFilters(view, pods), pods) for view in views for pods in self._populations]
 
     def run(self, moves: Iterable[Object]) -> Iterator[str]:
         """Make the moves; yield what kube-scheduler would not do."""
@@ -290,7 +290,7 @@ class _QuickReplay:
             for filters, population in self._filters:
                 yield from self._judge(filters, population, pod, move)
             for population in self._populations:
-                for old in [one for one in population.places_of(pod) if id(one) not in self._expected]:
+                for old in [place for place in population.places_of(pod) if id(place) not in self._expected]:
                     population.remove(old)
                     population.add(Present(pod, move["target"], old.terminating))
 

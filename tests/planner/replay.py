@@ -191,10 +191,10 @@ class World:
         """Return the same objects with our taint on some nodes."""
         other = copy(self)
         other.nodes = dict(self.nodes)
-        for one in names:
-            spec = self.nodes[one]["spec"]
+        for node in names:
+            spec = self.nodes[node]["spec"]
             taints = [*spec.get("taints", []), DRAINING]
-            other.nodes[one] = {**self.nodes[one], "spec": {**spec, "taints": taints}}
+            other.nodes[node] = {**self.nodes[node], "spec": {**spec, "taints": taints}}
         return other
 
     def why_not(self, pod: Object, target: str, present: Sequence[Present]) -> str | None:
@@ -213,8 +213,8 @@ class World:
         return next((check for check, holds in checks.items() if not holds), None)
 
     def checks_of_node(self, pod: Object, node: Object) -> dict[str, bool]:
-        """Return the filters that no other pod has to do with, and whether each lets a pod pass."""
-        conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", [])}
+        """Return whether a pod passes each filter that depends on the node alone."""
+        conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", [])}
         return {
             "ready": conditions.get("Ready") == "True",
             "unschedulable": not node["spec"].get("unschedulable", False),

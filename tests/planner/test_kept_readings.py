@@ -32,11 +32,12 @@ BUDGET = Budget("chairs", Refusal(RefusalReason.REFUSED_BY_PLUGIN, "no chair is 
 
 
 def mixed(draw: Callable[[Any], Any], first: Snapshot, second: Snapshot) -> Snapshot:
-    """A snapshot with the very objects of one or the other, or of neither."""
+    """A snapshot whose objects are each the very one of the first or the second, or left out."""
     fields = {}
     for name in CHANGING:
         by_name = [
-            {(obj.metadata.namespace, obj.metadata.name): obj for obj in getattr(of, name)} for of in (first, second)
+            {(obj.metadata.namespace, obj.metadata.name): obj for obj in getattr(snapshot, name)}
+            for snapshot in (first, second)
         ]
         kept = []
         for key in sorted(by_name[0].keys() | by_name[1].keys()):

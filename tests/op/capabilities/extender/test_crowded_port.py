@@ -14,9 +14,9 @@ from berth_operator.capabilities.extender.server import VERBS, VolcanoExtender
 from berth_operator.capabilities.extender.verbs import Held
 
 PATIENT_SECONDS: Final = 600.0
-"""More than a slow machine needs for what a test does meanwhile."""
+"""More than a slow machine needs for a test."""
 BODY: Final = b'{"evictees":[]}'
-MOST: Final = 5
+MAX_CONNECTIONS: Final = 5
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -24,33 +24,33 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_limits, "_BODY_SECONDS", PATIENT_SECONDS)
     monkeypatch.setattr(request_limits, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
-    monkeypatch.setattr(request_limits, "_MAX_CONNECTIONS", MOST)
+    monkeypatch.setattr(request_limits, "_MAX_CONNECTIONS", MAX_CONNECTIONS)
 
 
 @pytest.mark.asyncio
-async def test_bodies_that_do_not_come_keep_nobody_out() -> None:
+async def test_bodies_that_do_not_come_keep_no_other_out() -> None:
     async with extender() as connect:
-        connections = [await connect() for _ in range(3 * MOST)]
+        connections = [await connect() for _ in range(3 * MAX_CONNECTIONS)]
         for _, writer in connections:
             writer.write(head(LARGEST_BODY_BYTES) + b"{")
         assert await ask(await connect()) == 200
 
 
 @pytest.mark.asyncio
-async def test_connections_without_a_request_keep_nobody_out_and_those_that_asked_stay() -> None:
+async def test_connections_without_a_request_keep_no_other_out_and_those_that_asked_stay() -> None:
     async with extender() as connect:
         first = await connect()
         assert await ask(first) == 200
-        silent = [await connect() for _ in range(3 * MOST)]
+        silent = [await connect() for _ in range(3 * MAX_CONNECTIONS)]
         assert await is_ended(silent[0])
         assert await ask(await connect()) == 200
         assert await ask(first) == 200
 
 
 @pytest.mark.asyncio
-async def test_connections_that_have_asked_once_keep_nobody_out() -> None:
+async def test_connections_that_have_asked_once_keep_no_other_out() -> None:
     async with extender() as connect:
-        connections = [await connect() for _ in range(MOST)]
+        connections = [await connect() for _ in range(MAX_CONNECTIONS)]
         for connection in connections:
             assert await ask(connection) == 200
         assert await ask(await connect()) == 200
@@ -126,7 +126,7 @@ async def status_of(connection: Connection) -> int:
 
 
 async def is_ended(connection: Connection) -> bool:
-    """Return whether the server ends a connection, after a time and without a word."""
+    """Return whether the server ends a connection without an answer."""
     try:
         return await asyncio.wait_for(connection[0].read(), 60) == b""
     except ConnectionError:
