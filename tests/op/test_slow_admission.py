@@ -81,7 +81,7 @@ def test_slow_namespaces_take_turns(admission: SlowAdmission, clock: FakeClock) 
             for namespace in ("berth-system", "sicker", "sick"):
                 with pytest.raises(SlowAdmissionError), admission.asking(namespace):
                     pytest.fail("it was asked")
-            clock.advance(HOOK_SECONDS)
+            clock.advance(WEBHOOK_SECONDS)
         for namespace in ("sick", "sicker"):
             with pytest.raises(SlowAdmissionError), admission.asking(namespace):
                 pytest.fail("it was asked out of turn")
@@ -100,7 +100,7 @@ def test_a_turn_that_is_not_taken_is_over_after_a_while(admission: SlowAdmission
         with admission.asking("sick"):
             with pytest.raises(SlowAdmissionError), admission.asking("sicker"):
                 pytest.fail("it was asked")
-            clock.advance(HOOK_SECONDS)
+            clock.advance(WEBHOOK_SECONDS)
         with pytest.raises(SlowAdmissionError), admission.asking("sick"):
             pytest.fail("it was asked out of turn")
         clock.advance(60)
