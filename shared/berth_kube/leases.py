@@ -227,7 +227,8 @@ class LeaseHolder:
         while not self._is_stopped_within(renewal_due - self._clock.monotonic()):
             # Counted from the start of the call: a slow API server must not make renewals rarer, too.
             started = self._clock.monotonic()
-            if self._renew():
+            # None is begun later: with the time that its calls may take, another process could have the lease by then.
+            if self.held() and self._renew():
                 renewal_due = started + self._duration_seconds / self._renewals()
                 continue
             # One failed renewal loses nothing: the Lease is ours until two thirds of its duration are over.
@@ -247,7 +248,7 @@ class LeaseHolder:
     def _renew(self) -> bool:
         """Return whether the lease was renewed; a lease that another process holds is lost at once."""
         try:
-            renewed = self._claim()
+            renewed = self._claim(is_renewal=True)
         except KubeError as error:
             _LOG.warning("cannot renew the lease %s/%s: %s", self._namespace, self._name, error)
             return False
@@ -256,8 +257,11 @@ class LeaseHolder:
             self._renewed_at = None
         return renewed
 
-    def _claim(self) -> bool:
-        """Take or renew the lease; return whether it is ours, which it is not after a lost write race."""
+    def _claim(self, *, is_renewal: bool = False) -> bool:
+        """Take or renew the lease; return whether it is ours, which it is not after a lost write race.
+
+        A renewal is not written once its time is over.
+        """
         silent = self._heartbeats.silent() if self._heartbeats is not None else ()
         if silent:
             _LOG.warning("the lease %s is left to expire: %s does not answer", self._name, " and ".join(silent))
@@ -267,6 +271,8 @@ class LeaseHolder:
         started = self._clock.monotonic()
         try:
             lease = self._read()
+            if is_renewal and not self.held():
+                return False
             if lease is None:
                 new_lease = self._client.create(LEASES, self._new_lease(), type=Lease)
             elif self._may_take(lease.spec):

@@ -2,6 +2,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -387,6 +388,48 @@ def test_a_holder_that_cannot_renew_says_that_it_lost_the_lease(holders: Holders
     store.fault = None
     assert one.acquire(60)
     assert not one.lost.is_set()
+
+
+def test_no_renewal_begins_once_the_holder_believes_in_it_no_more(
+    holders: Holders, server: ScriptedServer, clock: FakeClock
+) -> None:
+    """With what its calls may take, it would end after others may have taken the lease."""
+    one = holders.make("one")
+    assert one.acquire(0)
+    calls = len(server.seen)
+    clock.advance(11)
+    one.renew_soon()
+    soon("it says that it is lost", one.lost.is_set)
+    assert len(server.seen) == calls
+
+
+@dataclass
+class SlowRead:
+    """Refuses the first write, and lets time pass with each read."""
+
+    store: LeaseStore
+    clock: FakeClock
+    commands: list[str] = field(default_factory=list)
+
+    def send(self, handler: Any) -> bool:  # noqa: ANN401 - the server's handler
+        self.commands.append(handler.command)
+        if handler.command == "GET":
+            self.clock.advance(4)
+        reply = CONFLICT if len(self.commands) == 1 else self.store._reply(handler.command, handler.seen.body)
+        sent: bool = reply.send(handler)
+        return sent
+
+
+def test_a_renewal_whose_time_is_over_after_its_read_is_not_written(
+    holders: Holders, store: LeaseStore, clock: FakeClock
+) -> None:
+    one = holders.make("one")
+    assert one.acquire(0)
+    clock.advance(7)
+    slow = store.fault = SlowRead(store, clock)
+    one.renew_soon()
+    soon("it says that it is lost", one.lost.is_set)
+    assert slow.commands == ["PATCH", "GET"]
 
 
 def test_a_server_that_hangs_costs_the_lease_in_time(holders: Holders, store: LeaseStore) -> None:
