@@ -47,6 +47,7 @@ from berth_descheduler.planner.solver import (
     most_worth,
     pack_fully,
     read_spreads,
+    repair_packings,
     solve_draining,
     without_undrainable_nodes,
     worth_by_volume,
@@ -167,10 +168,10 @@ class _ConsolidateRun:
         # A large program takes most of the time limit and may prove nothing, so the search comes first; a small one is
         # answered before the search has warmed up.
         if not self._may_solve():
-            draining = self._search_thoroughly()
+            draining = self._repair(self._search_thoroughly())
             exact = self._solve_exactly(draining, self._deadline)
             return self._improve_exactly(draining, exact), exact
-        first = self._search(FillLimits(exchanges=_FIRST_EXCHANGES), rounds=_FIRST_ROUNDS)
+        first = self._repair(self._search(FillLimits(exchanges=_FIRST_EXCHANGES), rounds=_FIRST_ROUNDS))
         exact = self._solve_exactly(first, EarlierDeadline(self._deadline, _AFTER_SOLVER))
         first = self._improve_exactly(first, exact)
         if self._is_answered(first, exact):
@@ -190,6 +191,20 @@ class _ConsolidateRun:
         return draining.worth in {exact.most, exact.most_beside_empty} and (
             is_best_answer or len(self._state.steps) <= exact.fewest_moves
         )
+
+    def _repair(self, draining: Draining | None) -> Draining | None:
+        """Return the best of a draining and of what the repair of over-full packings finds; its moves are then made."""
+        if self._budget is not None or self._min_savings:
+            return draining
+        seed, deadline = self._problem.settings.search.seed, EarlierDeadline(self._deadline, _FOR_ORDER)
+        for freed in range((draining.worth if draining else 0) + 1, self._most + 1):
+            for packed in repair_packings(self._packing, self._candidates, self._may_leave, freed, deadline, seed):
+                draining = self._improve(draining, [packed])
+                if draining is not None and draining.worth >= freed:
+                    break
+            else:
+                break
+        return draining
 
     def _pack_fully(self, draining: Draining | None, exact: ExactDraining | None) -> Draining | None:
         """Return a draining that leaves its targets nearly full where that frees more, else the one given."""
