@@ -198,6 +198,8 @@ class _ConsolidateRun:
             return draining
         seed, deadline = self._problem.settings.search.seed, EarlierDeadline(self._deadline, _FOR_ORDER)
         for freed in range((draining.worth if draining else 0) + 1, self._most + 1):
+            if is_over(deadline):
+                break
             for packed in repair_packings(self._packing, self._candidates, self._may_leave, freed, deadline, seed):
                 draining = self._improve(draining, [packed])
                 if draining is not None and draining.worth >= freed:
