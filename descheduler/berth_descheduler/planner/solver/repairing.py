@@ -33,7 +33,7 @@ _REST_STEPS: Final = (5, 15)
 """For how many steps a kind does not come back to a node, at least and less than."""
 
 _SPREAD: Final = 0.1
-"""By what share sizes are changed at random where other nodes are to be kept."""
+"""By what share sizes are changed at random for further choices."""
 
 
 def repair_packings(
