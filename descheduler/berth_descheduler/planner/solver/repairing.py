@@ -29,6 +29,9 @@ _STARTS: Final = 4
 _MOST_STEPS: Final = 100
 """So many steps are made from each; where a packing is found, it mostly takes ten."""
 
+_MOST_LOOKS: Final = 3_000
+"""So many targets are looked at from each, some 60 microseconds for one."""
+
 _REST_STEPS: Final = (5, 15)
 """For how many steps a kind does not come back to a node, at least and less than."""
 
@@ -138,7 +141,7 @@ class _Repair:
         unit = np.maximum(movable.holds.max(axis=0), 1).astype(float)
         self._need: Floats = movable.need / unit
         self._holds: Floats = movable.holds / unit
-        self._places: list[int] = np.flatnonzero(kept).tolist()
+        self._places = np.flatnonzero(kept)
         self._most = np.where(movable.packing.alone[movable.kinds], np.maximum(movable.counts, 1), _MOST_PODS)
         self._rests_until = np.zeros_like(movable.counts)
         self.counts: Ints = np.where(kept[:, None], movable.counts, 0)
@@ -153,7 +156,8 @@ class _Repair:
         """Return whether nothing is too full in the end."""
         if not self._is_placed:
             return False
-        for step in range(1, _MOST_STEPS + 1):
+        steps = min(_MOST_STEPS, _MOST_LOOKS // max(1, len(self._places)))
+        for step in range(1, steps + 1):
             # In whole numbers: those in parts of a node are rounded.
             is_too_full = (self.counts @ self._movable.need > self._movable.holds).any(axis=1)
             if not is_too_full.any():
@@ -173,22 +177,26 @@ class _Repair:
         excess: Floats = np.maximum(loads - holds, 0).sum(axis=-1)
         return excess
 
-    def _may_take(self, place: int, kinds: Ints, step: int = 0) -> Ints:
-        """Return those of some kinds of which a place may take one more pod."""
-        counts, movable = self.counts[place, kinds], self._movable
-        was_there = counts < movable.counts[place, kinds]
-        may = (movable.takes[place, kinds] | was_there) & (counts < self._most[place, kinds])
-        taken: Ints = kinds[may & (self._rests_until[place, kinds] <= step)]
-        return taken
+    def _takes(self, places: Ints | int, kinds: Ints | int) -> Mask:
+        """Return whether places take one more pod of a kind, or a place one of kinds; a node takes back what it had."""
+        counts, movable = self.counts[places, kinds], self._movable
+        was_there = counts < movable.counts[places, kinds]
+        takes: Mask = (movable.takes[places, kinds] | was_there) & (counts < self._most[places, kinds])
+        return takes
+
+    def _exchangeable(self, place: int, kinds: Ints, step: int) -> Ints:
+        """Return those of some kinds that a place takes and that have not just been taken off it."""
+        exchangeable: Ints = kinds[self._takes(place, kinds) & (self._rests_until[place, kinds] <= step)]
+        return exchangeable
 
     def _put(self, kind: int) -> bool:
         """Put one pod where it exceeds least, then where the node is fullest; return whether any place takes it."""
-        places = [place for place in self._places if len(self._may_take(place, np.array([kind])))]
-        if not places:
+        places = self._places[self._takes(self._places, kind)]
+        if not len(places):
             return False
         loads = self._loads[places] + self._need[kind]
         excess = self._excess(loads, self._holds[places]) - self._excess(self._loads[places], self._holds[places])
-        place = places[int(np.lexsort((loads.max(axis=1), excess))[0])]
+        place = int(places[np.lexsort((loads.max(axis=1), excess))[0]])
         self.counts[place, kind] += 1
         self._loads[place] += self._need[kind]
         return True
@@ -198,11 +206,11 @@ class _Repair:
         best: _Change | None = None
         on_source = np.flatnonzero(self.counts[source])
         excess = self._excess(self._loads, self._holds)
-        for target in self._places:
-            given = self._may_take(target, on_source, step) if target != source else on_source[:0]
+        for target in self._places.tolist():
+            given = self._exchangeable(target, on_source, step) if target != source else on_source[:0]
             if not len(given):
                 continue
-            returned = self._may_take(source, np.flatnonzero(self.counts[target]), step)
+            returned = self._exchangeable(source, np.flatnonzero(self.counts[target]), step)
             back = np.concatenate([np.zeros_like(self._need[:1]), self._need[returned]])  # the first returns nothing
             goes = self._need[given][:, None]
             after = self._excess(self._loads[source] - goes + back, self._holds[source])
