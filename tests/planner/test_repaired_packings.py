@@ -1,5 +1,7 @@
 """Where a search ends a node short, the repair of over-full packings finds the node."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from berth_core import NoDeadline
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Problem, State, plan
 from berth_descheduler.planner.problem import find_sources
-from berth_descheduler.planner.solver import Candidates, Draining, PackingModel, build_packing_model, repair_packings
+from berth_descheduler.planner.solver import Candidates, Draining, PackingModel, PackingRepair, build_packing_model
 from builders import node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of
 from planner.replay import replay_steps, replay_waves
@@ -21,7 +23,7 @@ OPTIMUM = 12
 
 def test_the_optimum_of_nodes_with_several_resources_is_found() -> None:
     model, candidates = asked(SNAPSHOT)
-    draining = next(repair_packings(model, candidates, model.takes, OPTIMUM, NoDeadline(), 0))
+    draining = next(repaired(model, candidates, OPTIMUM))
     assert len(draining.nodes) == OPTIMUM
     assert faults(model, draining) == []
 
@@ -39,9 +41,7 @@ def test_the_search_reaches_that_optimum() -> None:
 def test_repaired_packings_have_every_pod_where_it_fits(name: str) -> None:
     model, candidates = asked(family(name, 10, 1))
     drainings = [
-        draining
-        for freed in range(1, len(candidates.nodes))
-        for draining in repair_packings(model, candidates, model.takes, freed, NoDeadline(), 0)
+        draining for freed in range(1, len(candidates.nodes)) for draining in repaired(model, candidates, freed)
     ]
     assert drainings
     for draining in drainings:
@@ -58,17 +58,17 @@ def test_a_packing_is_repaired_where_one_pod_has_to_change_places_with_two() -> 
     )
     model, candidates = asked(Snapshot(nodes=tuple(node(name, cpu="1000m") for name in sizes), pods=tuple(pods)))
 
-    drainings = list(repair_packings(model, candidates, model.takes, 1, NoDeadline(), 0))
+    drainings = list(repaired(model, candidates, 1))
 
     assert {draining.worth for draining in drainings} == {1}
     assert faults(model, drainings[0]) == []
-    assert list(repair_packings(model, candidates, model.takes, 2, NoDeadline(), 0)) == []
+    assert list(repaired(model, candidates, 2)) == []
 
 
 def test_nothing_is_repaired_in_a_large_cluster() -> None:
     model, candidates = asked(packing(100, 10, 0))
     assert model.nodes > 100
-    assert list(repair_packings(model, candidates, model.takes, 1, NoDeadline(), 0)) == []
+    assert list(repaired(model, candidates, 1)) == []
 
 
 def asked(snapshot: Snapshot) -> tuple[PackingModel, Candidates]:
@@ -80,6 +80,11 @@ def asked(snapshot: Snapshot) -> tuple[PackingModel, Candidates]:
     ones = np.ones(len(nodes), dtype=np.int64)
     counts = np.array([len(sources.pods_of[name]) for name in sources.to_empty], dtype=np.int64)
     return model, Candidates(nodes, sources.pods_of, counts, ones, empty, ones)
+
+
+def repaired(model: PackingModel, candidates: Candidates, freed: int) -> Iterator[Draining]:
+    """Yield the repaired packings that free so many nodes."""
+    return PackingRepair(model, candidates, model.takes, seed=0).drainings(freed, NoDeadline())
 
 
 def faults(model: PackingModel, draining: Draining) -> list[str]:

@@ -234,17 +234,14 @@ class Problem:
         if refusals is None:
             pod_class = self.cluster.classes[class_index]
             crowded = self.cluster.crowded.get(pod_class.namespace)
-            refusals = self._refusals_by_class[class_index] = _class_refusals(pod_class, self._volume_index, crowded)
+            refusals = self._refusals_by_class[class_index] = _class_refusals(
+                pod_class, self.cluster.volume_index, crowded
+            )
         return refusals
 
     @cached_property
     def _refusals_by_class(self) -> dict[ClassIndex, tuple[Refusal, ...]]:
         return {}
-
-    @cached_property
-    def _volume_index(self) -> VolumeIndex:
-        snapshot = self.cluster.snapshot
-        return VolumeIndex(snapshot.persistent_volume_claims, snapshot.persistent_volumes)
 
     @cached_property
     def _refusing(self) -> Refusing:

@@ -36,6 +36,7 @@ from berth_descheduler.planner.solver import (
     FillLimits,
     Ints,
     JointDraining,
+    PackingRepair,
     Transition,
     apply_transition,
     build_packing_model,
@@ -47,7 +48,6 @@ from berth_descheduler.planner.solver import (
     most_worth,
     pack_fully,
     read_spreads,
-    repair_packings,
     solve_draining,
     without_undrainable_nodes,
     worth_by_volume,
@@ -196,11 +196,13 @@ class _ConsolidateRun:
         """Return the best of a draining and of what the repair of over-full packings finds; its moves are then made."""
         if self._budget is not None or self._min_savings:
             return draining
-        seed, deadline = self._problem.settings.search.seed, EarlierDeadline(self._deadline, _FOR_ORDER)
+        deadline = EarlierDeadline(self._deadline, _FOR_ORDER)
+        seed = self._problem.settings.search.seed
+        repair = PackingRepair(self._packing, self._candidates, self._may_leave, seed=seed)
         for freed in range((draining.worth if draining else 0) + 1, self._most + 1):
             if is_over(deadline):
                 break
-            for packed in repair_packings(self._packing, self._candidates, self._may_leave, freed, deadline, seed):
+            for packed in repair.drainings(freed, deadline):
                 draining = self._improve(draining, [packed])
                 if draining is not None and draining.worth >= freed:
                     break

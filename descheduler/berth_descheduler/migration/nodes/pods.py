@@ -8,7 +8,7 @@ from berth_core.objects.metadata import ApiStruct
 from berth_kube import PODS, KubeClient
 
 
-class _Spec(ApiStruct, frozen=True, kw_only=True):
+class _PodSpecHead(ApiStruct, frozen=True, kw_only=True):
     node_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
@@ -21,7 +21,7 @@ class PodHead(ApiStruct, frozen=True, kw_only=True):
     """The part of a pod that says where it is: a whole pod takes eight times as much memory."""
 
     metadata: ObjectMeta
-    spec: _Spec = _Spec()
+    spec: _PodSpecHead = _PodSpecHead()
     status: _PodStatusHead = _PodStatusHead()
 
     def as_pod(self) -> Pod:
@@ -54,8 +54,8 @@ def read_pods_on(client: KubeClient, names: frozenset[str]) -> list[Pod]:
 def used_nodes(client: KubeClient, names: frozenset[str]) -> frozenset[str]:
     """Return those of the named nodes that are not free; a list of all pods is kept as heads only."""
     if len(names) <= _FEW_NODES:
-        return frozenset(name for name in names if not is_free(pods_where(client, f"spec.nodeName={name}")))
-    heads = client.list(PODS, type=PodHead).items
-    return frozenset(
-        head.spec.node_name for head in heads if head.spec.node_name in names and not is_free((head.as_pod(),))
-    )
+        pods = read_pods_on(client, names)
+    else:
+        heads = client.list(PODS, type=PodHead).items
+        pods = [head.as_pod() for head in heads if head.spec.node_name in names]
+    return frozenset(pod.spec.node_name for pod in pods if not is_free((pod,)))

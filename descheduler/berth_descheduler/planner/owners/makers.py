@@ -87,7 +87,7 @@ class Makers:
         pods_by_maker: defaultdict[tuple[str, str, str], list[Pod]] = defaultdict(list)
         for pod in self._pods:
             if (owner := pod.controller) is not None:
-                pods_by_maker[pod.metadata.namespace, owner.kind, owner.uid or owner.name].append(pod)
+                pods_by_maker[_key(pod, owner)].append(pod)
         return pods_by_maker
 
 
@@ -124,4 +124,8 @@ def missing_refusal(owner: OwnerReference) -> Refusal:
 
 def _maker_key(pod: Pod) -> tuple[str, str, str]:
     owner = pod.controller
-    return (pod.metadata.namespace, owner.kind, owner.uid or owner.name) if owner else ("", "", "")
+    return _key(pod, owner) if owner else ("", "", "")
+
+
+def _key(pod: Pod, owner: OwnerReference) -> tuple[str, str, str]:
+    return pod.metadata.namespace, owner.kind, owner.uid or owner.name

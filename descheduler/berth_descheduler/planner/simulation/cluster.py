@@ -40,6 +40,7 @@ from berth_descheduler.planner.simulation.kept_values import KeptValues
 from berth_descheduler.planner.simulation.pending_slots import reserved_slots
 from berth_descheduler.planner.simulation.platforms import Platforms
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses, PodKey, PodKeys
+from berth_descheduler.planner.simulation.volumes import VolumeIndex
 from berth_descheduler.planner.unreadable_objects import UnreadableObjects
 
 NodeIndex = NewType("NodeIndex", int)
@@ -220,6 +221,11 @@ class Cluster:
         """Return the index of each pod by its namespace and name."""
         all_metadata = [placed_pod.pod.metadata for placed_pod in self.pods]
         return {(metadata.namespace, metadata.name): PodIndex(index) for index, metadata in enumerate(all_metadata)}
+
+    @cached_property
+    def volume_index(self) -> VolumeIndex:
+        """Return the claims and volumes that bind pods to nodes."""
+        return VolumeIndex(self.snapshot.persistent_volume_claims, self.snapshot.persistent_volumes)
 
     @property
     def on_unknown_nodes(self) -> tuple[Pod, ...]:

@@ -29,7 +29,7 @@ from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import NAME_FIELD, NEEDED_RESOURCES, Cluster, NodeIndex
 from berth_descheduler.planner.simulation.platforms import PlatformTie, platform_of
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
-from berth_descheduler.planner.simulation.volumes import ZONE_LABELS, BoundVolume, VolumeIndex
+from berth_descheduler.planner.simulation.volumes import ZONE_LABELS, BoundVolume
 
 _TAINTS_OF_PLANS: Final = frozenset({DRAINING_TAINT, ROOM_TAINT})
 _FLAGS: Final = bytes.maketrans(b"01", b"\0\1")
@@ -368,13 +368,8 @@ class NodeFit:
                 self._known[number, node] = ties.refusal(target_node)
         return self._known[number, node]
 
-    @cached_property
-    def _volume_index(self) -> VolumeIndex:
-        snapshot = self._cluster.snapshot
-        return VolumeIndex(snapshot.persistent_volume_claims, snapshot.persistent_volumes)
-
     def _intern(self, pods: PodClass) -> int:
-        volumes = self._volume_index.volumes_of(pods)
+        volumes = self._cluster.volume_index.volumes_of(pods)
         if isinstance(volumes, Refusal):
             self._unknown[pods.index] = volumes
             volumes = ()

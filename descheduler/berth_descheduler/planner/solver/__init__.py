@@ -26,7 +26,7 @@ from berth_descheduler.planner.solver.full_nodes import pack_fully
 from berth_descheduler.planner.solver.growing import DependentPods
 from berth_descheduler.planner.solver.joint_draining import JointDraining, is_mostly_tied
 from berth_descheduler.planner.solver.model import Ints, PackingModel, build_packing_model
-from berth_descheduler.planner.solver.repairing import repair_packings
+from berth_descheduler.planner.solver.repairing import PackingRepair
 from berth_descheduler.planner.solver.room_bound import RoomBound, bound_room
 from berth_descheduler.planner.solver.room_improving import RoomGoal, improve_room
 from berth_descheduler.planner.solver.room_search import RoomSearch, Want
@@ -49,6 +49,7 @@ __all__ = [
     "JointDraining",
     "KindSpread",
     "PackingModel",
+    "PackingRepair",
     "Reached",
     "RoomBound",
     "RoomGoal",
@@ -69,7 +70,6 @@ __all__ = [
     "most_worth",
     "pack_fully",
     "read_spreads",
-    "repair_packings",
     "solve_draining",
     "solve_room",
     "without_undrainable_nodes",

@@ -20,9 +20,9 @@ import numpy as np
 from berth_descheduler.planner.solver.model import Ints, PackingModel
 
 
-def holds(packing: PackingModel) -> Ints:
-    """Return each node's capacity for movable pods; (resources, nodes)."""
-    taken = taken_by_movable(packing)
+def holds(packing: PackingModel, taken: Ints | None = None) -> Ints:
+    """Return each node's capacity for movable pods, or for those that take `taken` of it; (resources, nodes)."""
+    taken = taken_by_movable(packing) if taken is None else taken
     holdable: Ints = np.where(packing.takes, np.maximum(packing.room + taken, taken), taken)
     return holdable
 

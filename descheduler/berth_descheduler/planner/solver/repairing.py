@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from berth_core import Deadline, is_over
 from berth_descheduler.planner.simulation import NodeIndex
+from berth_descheduler.planner.solver.bounds import holds
 from berth_descheduler.planner.solver.draining import Candidates, Draining
 from berth_descheduler.planner.solver.filling import Filled
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
@@ -39,24 +40,26 @@ _SPREAD: Final = 0.1
 """By what share sizes are changed at random for further choices."""
 
 
-def repair_packings(
-    packing: PackingModel, candidates: Candidates, may_leave: Mask, freed: int, deadline: Deadline, seed: int
-) -> Iterator[Draining]:
-    """Yield drainings that free so many nodes.
+class PackingRepair:
+    """Finds drainings by requests and ties to nodes alone: where pods depend on others they may have no order."""
 
-    They are found by requests and ties to nodes alone: where pods depend on others they may have no order. Yields
-    nothing if nodes differ in worth, or are many.
-    """
-    if candidates.differ or packing.nodes > _MOST_NODES:
-        return
-    movable = _MovablePods.of(packing, candidates, may_leave)
-    if not len(movable.kinds) or movable.counts.sum() > _MOST_PODS:
-        return
-    random = np.random.default_rng(seed)
-    for start in range(_STARTS):
-        repair = _Repair(movable, movable.choose_kept(freed, start, random), random)
-        if repair.run(deadline):
-            yield movable.draining(repair.counts)
+    def __init__(self, packing: PackingModel, candidates: Candidates, may_leave: Mask, *, seed: int) -> None:
+        """Nothing is found if nodes differ in worth, or are many."""
+        movable: _MovablePods | None = None
+        if not candidates.differ and packing.nodes <= _MOST_NODES:
+            movable = _MovablePods.of(packing, candidates, may_leave)
+        self._movable = movable if movable is not None and 0 < movable.counts.sum() <= _MOST_PODS else None
+        self._seed = seed
+
+    def drainings(self, freed: int, deadline: Deadline) -> Iterator[Draining]:
+        """Yield drainings that free so many nodes."""
+        if (movable := self._movable) is None:
+            return
+        random = np.random.default_rng(self._seed)
+        for start in range(_STARTS):
+            repair = _Repair(movable, movable.choose_kept(freed, start, random), random)
+            if repair.run(deadline):
+                yield movable.draining(repair.counts)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class _MovablePods:
     kinds: Ints  # (movable kinds,)
     counts: Ints  # (places, movable kinds)
     need: Ints  # (movable kinds, resources)
-    holds: Ints  # (places, resources), for pods that may leave
+    capacity: Ints  # (places, resources), for pods that may leave
     takes: Mask  # (places, movable kinds)
     can_be_freed: Mask  # (places,)
 
@@ -85,16 +88,16 @@ class _MovablePods:
         counts = np.zeros((len(nodes), len(kinds)), dtype=np.int64)
         np.add.at(counts, (np.searchsorted(nodes, packing.pod_node[pods]), kind_of_pod), 1)
         need = packing.need[kinds]
-        taken, room = counts @ need, packing.room.T[nodes]
-        # A node that is over-full, or takes no pods, may keep what it has.
-        holds = np.where(packing.takes[nodes, None], np.maximum(room + taken, taken), taken)
+        taken = np.zeros_like(packing.room)
+        taken[:, nodes] = (counts @ need).T
         takes = np.array([packing.allowed(int(kind))[nodes] for kind in kinds], dtype=bool).reshape(-1, len(nodes)).T
         takes &= packing.takes[nodes, None]
-        return cls(packing, candidates, nodes, kinds, counts, need, holds, takes, np.isin(nodes, candidates.nodes))
+        capacity, can_be_freed = holds(packing, taken)[:, nodes].T, np.isin(nodes, candidates.nodes)
+        return cls(packing, candidates, nodes, kinds, counts, need, capacity, takes, can_be_freed)
 
     def choose_kept(self, freed: int, start: int, random: np.random.Generator) -> Mask:
         """Return which places are kept where so many are freed: the largest, and others at each further start."""
-        sizes = self.holds @ self.packing.weight.astype(float)
+        sizes = self.capacity @ self.packing.weight.astype(float)
         if start:
             sizes = sizes * random.uniform(1 - _SPREAD, 1 + _SPREAD, len(sizes))
         sizes[~self.can_be_freed] = np.inf
@@ -138,9 +141,9 @@ class _Repair:
     def __init__(self, movable: _MovablePods, kept: Mask, random: np.random.Generator) -> None:
         """Put what is on nodes that are not kept on the others, the largest first, wherever it exceeds least."""
         self._movable, self._random = movable, random
-        unit = np.maximum(movable.holds.max(axis=0), 1).astype(float)
+        unit = np.maximum(movable.capacity.max(axis=0), 1).astype(float)
         self._need: Floats = movable.need / unit
-        self._holds: Floats = movable.holds / unit
+        self._capacity: Floats = movable.capacity / unit
         self._places = np.flatnonzero(kept)
         self._most = np.where(movable.packing.alone[movable.kinds], np.maximum(movable.counts, 1), _MOST_PODS)
         self._rests_until = np.zeros_like(movable.counts)
@@ -159,7 +162,7 @@ class _Repair:
         steps = min(_MOST_STEPS, _MOST_LOOKS // max(1, len(self._places)))
         for step in range(1, steps + 1):
             # In whole numbers: those in parts of a node are rounded.
-            is_too_full = (self.counts @ self._movable.need > self._movable.holds).any(axis=1)
+            is_too_full = (self.counts @ self._movable.need > self._movable.capacity).any(axis=1)
             if not is_too_full.any():
                 return True
             source = int(self._random.choice(np.flatnonzero(is_too_full)))
@@ -172,9 +175,9 @@ class _Repair:
         return False
 
     @staticmethod
-    def _excess(loads: Floats, holds: Floats) -> Floats:
-        """Return by how much loads, (..., resources), go beyond what is held, in parts of the largest node."""
-        excess: Floats = np.maximum(loads - holds, 0).sum(axis=-1)
+    def _excess(loads: Floats, capacity: Floats) -> Floats:
+        """Return by how much loads, (..., resources), go beyond a capacity, in parts of the largest node."""
+        excess: Floats = np.maximum(loads - capacity, 0).sum(axis=-1)
         return excess
 
     def _takes(self, places: Ints | int, kinds: Ints | int) -> Mask:
@@ -195,7 +198,7 @@ class _Repair:
         if not len(places):
             return False
         loads = self._loads[places] + self._need[kind]
-        excess = self._excess(loads, self._holds[places]) - self._excess(self._loads[places], self._holds[places])
+        excess = self._excess(loads, self._capacity[places]) - self._excess(self._loads[places], self._capacity[places])
         place = int(places[np.lexsort((loads.max(axis=1), excess))[0]])
         self.counts[place, kind] += 1
         self._loads[place] += self._need[kind]
@@ -205,7 +208,7 @@ class _Repair:
         """Return what lowers the excess most, or raises it least; None where nothing can be given away."""
         best: _Change | None = None
         on_source = np.flatnonzero(self.counts[source])
-        excess = self._excess(self._loads, self._holds)
+        excess = self._excess(self._loads, self._capacity)
         for target in self._places.tolist():
             given = self._exchangeable(target, on_source, step) if target != source else on_source[:0]
             if not len(given):
@@ -213,8 +216,8 @@ class _Repair:
             returned = self._exchangeable(source, np.flatnonzero(self.counts[target]), step)
             back = np.concatenate([np.zeros_like(self._need[:1]), self._need[returned]])  # the first returns nothing
             goes = self._need[given][:, None]
-            after = self._excess(self._loads[source] - goes + back, self._holds[source])
-            after += self._excess(self._loads[target] + goes - back, self._holds[target])
+            after = self._excess(self._loads[source] - goes + back, self._capacity[source])
+            after += self._excess(self._loads[target] + goes - back, self._capacity[target])
             row, column = divmod(int(after.argmin()), len(back))
             change = float(after[row, column] - excess[source] - excess[target])
             if best is None or change < best.excess:
