@@ -200,11 +200,11 @@ async def test_connections_that_ended_without_a_request_are_forgotten(monkeypatc
     monkeypatch.setattr(request_limits, "_HANDSHAKE_SECONDS", 2.0)
     monkeypatch.setattr(request_limits, "_GONE_SECONDS", 0.1)
     async with running_server() as (server, keeper):
-        assert server._limit is not None
+        assert server._server._limit is not None
         for context in (trusting(keeper), None):
             _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
             writer.transport.abort()
-        silent = server._limit._silent
+        silent = server._server._limit._silent
         await asyncio.to_thread(eventually, "both are forgotten", lambda: not silent, seconds=60)
         status, _ = await post(server, keeper, OWNER)
     assert status == 200
@@ -291,7 +291,7 @@ async def test_of_too_many_connections_the_oldest_silent_one_makes_room(monkeypa
 
 async def reads(server: WebhookServer, bodies: int) -> None:
     """Wait until the server reads so many bodies at once."""
-    reading = server._bodies._bodies
+    reading = server._server.bodies._bodies
     await asyncio.to_thread(eventually, "they are being read", lambda: len(reading) == bodies, seconds=60)
 
 

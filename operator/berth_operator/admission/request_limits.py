@@ -8,7 +8,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,20 +56,6 @@ def _is_own_fault(record: logging.LogRecord) -> bool:
 
 _HTTP_LOG: Final = logging.getLogger(__name__)
 _HTTP_LOG.addFilter(_is_own_fault)
-
-
-def make_runner(app: web.Application) -> web.AppRunner:
-    """Return the runner of an application whose callers keep their connections open."""
-    return web.AppRunner(
-        app,
-        logger=_HTTP_LOG,
-        access_log=None,
-        shutdown_timeout=_STOP_SECONDS,
-        # Callers send many requests over each connection; without a limit those to a replica that has gone would stay.
-        keepalive_timeout=_IDLE_SECONDS,
-        lingering_time=_LINGERING_SECONDS,
-        auto_decompress=False,  # unpacked, a body would take more memory than `BodyReader` counts
-    )
 
 
 class BodyRefusedError(Exception):
@@ -269,3 +255,54 @@ class ConnectionLimit:
         if handler in self._silent:
             self._silent.discard(handler)
             handler.force_close()
+
+
+class LimitedServer:
+    """Serves an application whose callers keep their connections open, within the limits on connections and bodies."""
+
+    def __init__(self, *, any_caller_may_ask: bool = False) -> None:
+        """`any_caller_may_ask` is as in `ConnectionLimit`."""
+        self.bodies = BodyReader()
+        self._any_caller_may_ask = any_caller_may_ask
+        self._runner: web.AppRunner | None = None
+        self._limit: ConnectionLimit | None = None
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, app: web.Application, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
+        """Listen, with a context for TLS; raises OSError."""
+        self._runner = web.AppRunner(
+            app,
+            logger=_HTTP_LOG,
+            access_log=None,
+            shutdown_timeout=_STOP_SECONDS,
+            # Callers send many requests over each connection; without a limit those to a replica that has gone would
+            # stay.
+            keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=_LINGERING_SECONDS,
+            auto_decompress=False,  # unpacked, a body would take more memory than `BodyReader` counts
+        )
+        await self._runner.setup()
+        assert self._runner.server is not None  # noqa: S101 - set up above
+        self._limit = ConnectionLimit(self._runner.server, any_caller_may_ask=self._any_caller_may_ask)
+        self._listener = await self._limit.listen(host, port, context)
+
+    async def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @property
+    def port(self) -> int | None:
+        """Return the port that it listens on, None while it does not."""
+        sockets = self._listener.sockets if self._listener else ()
+        return sockets[0].getsockname()[1] if sockets else None
+
+    @property
+    def is_serving(self) -> bool:
+        return self._listener is not None and self._listener.is_serving()
+
+    def answering(self, request: web.Request) -> AbstractContextManager[None]:
+        """Keep the connection of a request whose body has arrived from making room, until the request is answered."""
+        assert self._limit is not None  # noqa: S101 - made before the first connection
+        return self._limit.answering(request)

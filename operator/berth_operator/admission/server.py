@@ -17,10 +17,8 @@ from berth_operator import metrics, telemetry
 from berth_operator.admission.certificate_manager import CertificateManager
 from berth_operator.admission.request_limits import (
     LARGEST_BODY_BYTES,
-    BodyReader,
     BodyRefusedError,
-    ConnectionLimit,
-    make_runner,
+    LimitedServer,
 )
 from berth_operator.admission.reviews import Admission, AdmissionReview, Answer, Review, allow, read_review
 from berth_operator.settings import OperatorSettings
@@ -49,11 +47,8 @@ class WebhookServer:
         self._admission = admission
         self._certificates = certificates
         self._settings = settings
-        self._bodies = BodyReader()
+        self._server = LimitedServer()
         self._context: ssl.SSLContext | None = None
-        self._runner: web.AppRunner | None = None
-        self._limit: ConnectionLimit | None = None
-        self._listener: asyncio.Server | None = None
         self._draining = False
         self.port = settings.webhook.port
 
@@ -66,16 +61,12 @@ class WebhookServer:
         app.router.add_post(_PATH_PREFIX + "{path}", self._review)
         for path in self._reviews:
             app.router.add_post(_PATH_PREFIX + "{path}" + path, self._review)
-        self._runner = make_runner(app)
-        await self._runner.setup()
-        assert self._runner.server is not None  # noqa: S101 - set up above
-        self._limit = ConnectionLimit(self._runner.server)
         try:
-            self._listener = await self._limit.listen(self._settings.webhook.host, self.port, self._context)
+            await self._server.start(app, self._settings.webhook.host, self.port, self._context)
         except OSError as error:
             address = join_address(self._settings.webhook.host, self.port)
             raise InputError("webhook address", address, f"one to listen on: {error.strerror}") from error
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self.port = self._server.port or self.port
         address = join_address(self._settings.webhook.host, self.port)
         _LOG.info(telemetry.WEBHOOK_LISTENING, **{telemetry.KEY_ADDRESS: address})
 
@@ -87,16 +78,13 @@ class WebhookServer:
         self._draining = True
 
     async def stop(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
     def why_not_serving(self, now: datetime) -> str:
         """Return why calls would not be answered under a valid certificate, "" if they would."""
         if self._draining:
             return "the webhook is about to stop"
-        if self._listener is None or not self._listener.is_serving():
+        if not self._server.is_serving:
             return "the webhook does not listen"
         bundle = self._certificates.bundle
         is_valid = bundle is not None and bundle.is_valid(now)
@@ -128,7 +116,6 @@ class WebhookServer:
 
     async def _review(self, request: web.Request) -> web.Response:
         """Answer one request, and close its connection after a refusal or while draining."""
-        assert self._limit is not None  # noqa: S101 - made before the first connection
         started = time.perf_counter()
         try:
             review = await self._read(request)
@@ -138,7 +125,7 @@ class WebhookServer:
             response = web.Response(status=refusal.status, text=refusal.text)
             response.force_close()
             return response
-        with self._limit.answering(request):
+        with self._server.answering(request):
             answer = await self._answer(review, request.path)
         metrics.WEBHOOK_SECONDS.observe(time.perf_counter() - started)
         response = web.Response(body=msgspec.json.encode(answer.body), content_type="application/json")
@@ -156,7 +143,7 @@ class WebhookServer:
             raise BodyRefusedError(404, "no such path")
         if request.content_type != "application/json":
             raise BodyRefusedError(415, "expected application/json")
-        body = await self._bodies.read(request)
+        body = await self._server.bodies.read(request)
         try:
             return read_review(body)
         except InputError as error:

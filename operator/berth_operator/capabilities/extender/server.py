@@ -1,6 +1,5 @@
 """The HTTP server of the extender."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -9,13 +8,7 @@ import msgspec
 from aiohttp import web
 
 from berth_core import InputError
-from berth_operator.admission.request_limits import (
-    LARGEST_BODY_BYTES,
-    BodyReader,
-    BodyRefusedError,
-    ConnectionLimit,
-    make_runner,
-)
+from berth_operator.admission.request_limits import LARGEST_BODY_BYTES, BodyRefusedError, LimitedServer
 from berth_operator.capabilities.extender import metrics
 from berth_operator.capabilities.extender.verbs import (
     ABSTAIN,
@@ -63,16 +56,12 @@ class VolcanoExtender:
         self._holds = holds
         self._host, self._port = address
         self._namespace = namespace
-        self._bodies = BodyReader()
-        self._runner: web.AppRunner | None = None
-        self._limit: ConnectionLimit | None = None
-        self._listener: asyncio.Server | None = None
+        self._server = LimitedServer(any_caller_may_ask=True)
 
     @property
     def address(self) -> str:
         """Return `HOST:PORT` with the real port in place of 0."""
-        port = self._listener.sockets[0].getsockname()[1] if self._listener else self._port
-        return join_address(self._host, port)
+        return join_address(self._host, self._server.port or self._port)
 
     async def start(self) -> None:
         """Listen; raises InputError if the address is not a free one of this machine."""
@@ -82,22 +71,15 @@ class VolcanoExtender:
             app.router.add_post(f"/{verb}", partial(self._respond, answer_victims, refuse))
         for verb, answer, abstention in ((ENQUEUEABLE, self._vote, Vote(ABSTAIN)), (OVERUSED, self._judge, Overuse())):
             app.router.add_post(f"/{verb}", partial(self._respond, answer, partial(self._abstain, verb, abstention)))
-        self._runner = make_runner(app)
-        await self._runner.setup()
-        assert self._runner.server is not None  # noqa: S101 - set up above
-        self._limit = ConnectionLimit(self._runner.server, any_caller_may_ask=True)
         try:
-            self._listener = await self._limit.listen(self._host, self._port)
+            await self._server.start(app, self._host, self._port)
         except OSError as error:
             raise InputError(
                 "--volcano-extender-address", self.address, f"one to listen on: {error.strerror}"
             ) from error
 
     async def stop(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
     async def _respond(
         self,
@@ -106,14 +88,13 @@ class VolcanoExtender:
         request: web.Request,
     ) -> web.Response:
         """Answer the body of a request, or refuse it with a status and a reason."""
-        assert self._limit is not None  # noqa: S101 - made before the first connection
         try:
-            body = await self._bodies.read(request)
+            body = await self._server.bodies.read(request)
         except BodyRefusedError as refusal:
             response = refuse(refusal.status, refusal.text)
             response.force_close()  # the rest of the body is not read, so no further request can follow it
             return response
-        with self._limit.answering(request):
+        with self._server.answering(request):
             try:
                 return answer(body)
             except InputError as error:
