@@ -71,6 +71,11 @@ def test_nothing_is_repaired_in_a_large_cluster() -> None:
     assert list(repaired(model, candidates, 1)) == []
 
 
+def test_nothing_is_repaired_in_a_cluster_without_nodes() -> None:
+    model, candidates = asked(Snapshot(nodes=(), pods=()))
+    assert list(repaired(model, candidates, 1)) == []
+
+
 def asked(snapshot: Snapshot) -> tuple[PackingModel, Candidates]:
     """Return the packing model of a cluster, and the nodes that may be freed."""
     problem = Problem.from_snapshot(snapshot, consolidating())

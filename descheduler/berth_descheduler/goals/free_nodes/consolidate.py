@@ -194,12 +194,13 @@ class _ConsolidateRun:
 
     def _repair(self, draining: Draining | None) -> Draining | None:
         """Return the best of a draining and of what the repair of over-full packings finds; its moves are then made."""
-        if self._budget is not None or self._min_savings:
+        reached = draining.worth if draining else 0
+        if self._budget is not None or self._min_savings or reached >= self._most:
             return draining
         deadline = EarlierDeadline(self._deadline, _FOR_ORDER)
         seed = self._problem.settings.search.seed
         repair = PackingRepair(self._packing, self._candidates, self._may_leave, seed=seed)
-        for freed in range((draining.worth if draining else 0) + 1, self._most + 1):
+        for freed in range(reached + 1, self._most + 1):
             if is_over(deadline):
                 break
             for packed in repair.drainings(freed, deadline):

@@ -90,7 +90,11 @@ class _MovablePods:
         need = packing.need[kinds]
         taken = np.zeros_like(packing.room)
         taken[:, nodes] = (counts @ need).T
-        takes = np.array([packing.allowed(int(kind))[nodes] for kind in kinds], dtype=bool).reshape(-1, len(nodes)).T
+        takes = (
+            np.array([packing.allowed(int(kind))[nodes] for kind in kinds], dtype=bool)
+            .reshape(len(kinds), len(nodes))
+            .T
+        )
         takes &= packing.takes[nodes, None]
         capacity, can_be_freed = holds(packing, taken)[:, nodes].T, np.isin(nodes, candidates.nodes)
         return cls(packing, candidates, nodes, kinds, counts, need, capacity, takes, can_be_freed)
