@@ -49,7 +49,7 @@ from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, conne
 from berth_service.health import Answer, HealthServer
 from berth_service.logs import configure_logs
 from berth_service.memory import collect_garbage_rarely, share_one_heap
-from berth_service.process import parse_address
+from berth_service.process import allow_many_files, parse_address
 from berth_service.signals import stop_on_signals
 
 _LOG = structlog.get_logger(__name__)
@@ -187,6 +187,7 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
     """Defragment the cluster: plan, reserve, evict, verify. It first ends what an interrupted run began."""
     collect_garbage_rarely()
     share_one_heap()
+    allow_many_files()
     service_settings = read_service_settings(options)
     settings = cycle_settings(options, trigger=service_settings.service.value)
     serves_policies = service_settings.service is Service.POLICIES

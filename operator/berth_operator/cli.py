@@ -37,7 +37,7 @@ from berth_operator.settings import (
 from berth_service.command_line import OwnCommand
 from berth_service.logs import configure_logs
 from berth_service.memory import collect_garbage_rarely, share_one_heap
-from berth_service.process import parse_address, unique_identity
+from berth_service.process import allow_many_files, parse_address, unique_identity
 
 _REQUEST_SECONDS: Final = 10.0
 _SWITCH_SECONDS: Final = 0.0005
@@ -287,6 +287,7 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
     sys.setswitchinterval(_SWITCH_SECONDS)
     collect_garbage_rarely()
     share_one_heap()
+    allow_many_files()
     program = App(client, settings, SystemClock())
     stream = ReservationStream(program.note_listed, program.apply_handled)
     program.silence = Silence(client.silent_seconds, stream.silent_seconds)

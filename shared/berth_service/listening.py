@@ -1,9 +1,13 @@
 """Listening on one address of this machine, or on all of them, of IPv4 and IPv6."""
 
+import asyncio
 import errno
 import socket
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Any, Final
 
 _EVERYWHERE: Final = "::"
 """All addresses of both families."""
@@ -24,6 +28,57 @@ def plain_host(host: str) -> str:
         return host
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return host if mapped is None else str(mapped)
+
+
+class HandshakeLimit(socket.socket):
+    """A listening socket that ends TLS handshakes where there are too many, the oldest of the busiest address first.
+
+    asyncio makes no protocol's connection before its handshake is over, so limits of a protocol do not count those that
+    have begun and go on no further; each has a file of the process meanwhile.
+    """
+
+    def __init__(
+        self, listener: socket.socket, max_handshakes: int, established: Callable[[], Collection[int]]
+    ) -> None:
+        """Take the place of a listening socket.
+
+        `established` returns the numbers of the sockets whose handshakes are over.
+        """
+        super().__init__(listener.family, listener.type, listener.proto, fileno=listener.detach())
+        self._max_handshakes = max_handshakes
+        self._established = established
+        self._begun: list[tuple[str, socket.socket]] = []
+        """Accepted connections with the addresses of their peers, oldest first; the handshakes of some are over."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; at the limit, another one makes room for it."""
+        connection, address = super().accept()
+        if len(self._begun) >= self._max_handshakes:
+            self._make_room()
+        self._begun.append((str(address[0]), connection))
+        return connection, address
+
+    def _make_room(self) -> None:
+        established = self._established()
+        self._begun = [
+            (peer, connection)
+            for peer, connection in self._begun
+            if connection.fileno() >= 0 and connection.fileno() not in established
+        ]
+        if len(self._begun) < self._max_handshakes:
+            return
+        peers = Counter(peer for peer, _ in self._begun)
+        busiest = peers.most_common(1)[0][0]
+        index = next(index for index, (peer, _) in enumerate(self._begun) if peer == busiest)
+        _, connection = self._begun.pop(index)
+        with suppress(OSError):  # its peer has ended it
+            connection.shutdown(socket.SHUT_RDWR)  # asyncio closes it then
+
+
+def socket_numbers(transports: Iterable[asyncio.BaseTransport | None]) -> frozenset[int]:
+    """Return the numbers of the sockets below transports; a closed one has none."""
+    sockets = (None if transport is None else transport.get_extra_info("socket") for transport in transports)
+    return frozenset(connection.fileno() for connection in sockets if connection is not None)
 
 
 def listen(host: str, port: int, *, backlog: int) -> socket.socket:

@@ -1,8 +1,10 @@
-"""Addresses that a process listens on, and the name under which it holds a Lease."""
+"""Addresses that a process listens on, its open files, and the name under which it holds a Lease."""
 
 import os
+import resource
 import secrets
 import socket
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final
 
@@ -10,6 +12,7 @@ from berth_core import InputError
 
 _LARGEST_PORT: Final = 65535
 _IPV6: Final = 6
+_OPEN_FILES: Final = 65536
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
@@ -38,3 +41,15 @@ def unique_identity() -> str:
     # A pod's host name is its own, but a container that restarts keeps it and is process 1 again: without the token its
     # Lease would look held.
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def allow_many_files() -> None:
+    """Allow as many open files as the system lets this process have, but no more than 65,536.
+
+    Runtimes start containers with 1,024 (containerd 2.0), for programs that call `select`; each connection is a file.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        with suppress(ValueError, OSError):  # as on macOS, which allows fewer than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from http.client import HTTPConnection
@@ -450,6 +451,17 @@ def test_a_handshake_that_does_not_come_is_not_waited_for(
     with serving(cluster, settings) as url, closing(connected(url.replace("https", "http"))) as connection:
         connection.sendall(begun)
         assert connection.recv(100) == b""
+
+
+def test_of_too_many_handshakes_the_oldest_makes_room(cluster: ReviewingCluster, files: dict[str, Path]) -> None:
+    calm = hurried(secured(files), header_seconds=300)
+    settings = replace(calm, limits=replace(calm.limits, handshakes=3))
+    with serving(cluster, settings) as url:
+        begun = [connected(url.replace("https", "http")) for _ in range(4)]
+        assert begun[0].recv(100) == b""
+        assert ask("GET", f"{url}/v1/plans", verify=str(files["authority"])).ok
+        for connection in begun:
+            connection.close()
 
 
 @pytest.mark.parametrize(("version", "spoken"), [("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)])

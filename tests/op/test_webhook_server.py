@@ -289,6 +289,25 @@ async def test_of_too_many_connections_the_oldest_silent_one_makes_room(monkeypa
     assert [b" 200 " in answer for answer in answers] == [True] * 4
 
 
+@pytest.mark.asyncio
+async def test_of_too_many_handshakes_the_oldest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_limits, "_MAX_HANDSHAKES", 5)
+    monkeypatch.setattr(request_limits, "_HANDSHAKE_SECONDS", PATIENT_SECONDS)
+    async with running_server() as (server, keeper):
+        answered = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
+        begun = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(6)]
+        assert await is_ended(begun[0][0])
+        status, _ = await post(server, keeper, OWNER)
+        assert await is_ended(begun[1][0])
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(begun[2][0].read(), 0.2)
+        again = await asked(server, answered)
+        for _, writer in (*begun, answered):
+            writer.transport.abort()
+    assert status == 200
+    assert b" 200 " in again
+
+
 async def reads(server: WebhookServer, bodies: int) -> None:
     """Wait until the server reads so many bodies at once."""
     reading = server._server.bodies._bodies

@@ -3,8 +3,8 @@
 
 import errno
 import socket
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from berth_core.errors import InputError
 from berth_service import listening
 from berth_service.health import Answer, HealthServer
-from berth_service.listening import join_address, listen, plain_host
+from berth_service.listening import HandshakeLimit, join_address, listen, plain_host
 from berth_service.process import parse_address
 from health_port import ask
 
@@ -43,6 +43,35 @@ def test_listening_on(host: str, want: tuple[bool, bool]) -> None:
     with closing(listen(host, 0, backlog=8)) as listener:
         port = listener.getsockname()[1]
         assert (is_reached(IPV4, port), is_reached(IPV6, port)) == want
+
+
+def test_of_too_many_handshakes_the_oldest_of_the_busiest_address_makes_room() -> None:
+    done: set[int] = set()
+    busy, other, third = "127.0.0.2", "127.0.0.1", "127.0.0.3"
+    with ExitStack() as stack:
+        listener = stack.enter_context(HandshakeLimit(listen("0.0.0.0", 0, backlog=8), 4, lambda: done))  # noqa: S104 - peers of several addresses
+        _, accepted = stack.enter_context(connection_to(listener, busy))
+        done.add(accepted.fileno())
+        peers = [stack.enter_context(connection_to(listener, one))[0] for one in (other, busy, busy, busy, third)]
+        assert [is_ended(peer) for peer in peers] == [False, True, False, False, False]
+
+
+@contextmanager
+def connection_to(listener: socket.socket, address: str) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yield both ends of a connection from an address."""
+    port = listener.getsockname()[1]
+    with socket.create_connection((IPV4, port), source_address=(address, 0), timeout=PATIENCE_SECONDS) as peer:
+        accepted, _ = listener.accept()
+        with accepted:
+            yield peer, accepted
+
+
+def is_ended(peer: socket.socket) -> bool:
+    peer.settimeout(0)
+    try:
+        return peer.recv(1) == b""
+    except BlockingIOError:
+        return False
 
 
 class WithoutIPv6(socket.socket):

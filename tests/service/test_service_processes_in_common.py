@@ -222,3 +222,14 @@ def test_people_get_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "begun" in line
     assert "pod=web-0" in line
     assert "\x1b" not in line
+
+
+@pytest.mark.parametrize(("soft", "hard", "want"), [(256, 2000, 2000), (2000, 2000, 2000)])
+def test_a_service_may_open_as_many_files_as_the_system_lets_it(soft: int, hard: int, want: int) -> None:
+    limits = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))"
+    asked = (
+        "from berth_service.process import allow_many_files; allow_many_files();"
+        " print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    run = subprocess.run([sys.executable, "-c", f"{limits}; {asked}"], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [f"({want},", f"{hard})"]

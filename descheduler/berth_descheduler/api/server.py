@@ -18,7 +18,7 @@ from berth_descheduler.api.certificate import Certificate
 from berth_descheduler.api.connections import CLOSE_SECONDS, TimeoutLoop, TimeoutProtocol, timeout_protocol
 from berth_descheduler.api.settings import RestSettings
 from berth_kube import ClientSettings, KubeClient, connect
-from berth_service.listening import join_address, listen
+from berth_service.listening import HandshakeLimit, join_address, listen, socket_numbers
 
 _LOG = structlog.get_logger(__name__)
 
@@ -40,6 +40,13 @@ class ClosingServer(uvicorn.Server):
             if isinstance(connection, TimeoutProtocol):
                 connection.transport.abort()
         await asyncio.sleep(0)  # the loop closes an aborted socket in its next pass
+
+    def established(self) -> frozenset[int]:
+        """Return the numbers of the sockets whose connections have been made."""
+        connections = self.server_state.connections
+        return socket_numbers(
+            connection.transport for connection in connections if isinstance(connection, TimeoutProtocol)
+        )
 
 
 class RestServer:
@@ -100,6 +107,8 @@ class RestServer:
         application = Application(self._client, self._clock, self._settings, self._registry, self._history)
         server = ClosingServer(self._config(application))
         self._running = (asyncio.get_running_loop(), application, server)
+        if self._certificate is not None:
+            self._socket = HandshakeLimit(self._socket, self._settings.limits.handshakes, server.established)
         self._ready.set()
         try:
             await server.serve(sockets=[self._socket])

@@ -36,6 +36,9 @@ class RestLimits:
     connections_per_peer: int = 64
     """The same for one address."""
 
+    handshakes: int = 256
+    """TLS handshakes at once; a further one replaces the oldest of the address that has most of them."""
+
     unauthenticated_requests: int = 6
     """Requests at once that are not authenticated yet, fewer than `workers`; the others wait in turn."""
 

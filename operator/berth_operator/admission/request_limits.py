@@ -16,7 +16,7 @@ from aiohttp import ClientError, web
 from aiohttp.http import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
-from berth_service.listening import listen
+from berth_service.listening import HandshakeLimit, listen, socket_numbers
 
 # The API server takes 3 MiB (`MaxRequestBodyBytes` in apiserver's pkg/server/config.go), and a review may have an
 # object twice: as it is and as it was.
@@ -24,6 +24,9 @@ LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
 
 _MAX_CONNECTIONS: Final = 256
 """The API server keeps a few open; each costs some 50 KiB."""
+_MAX_HANDSHAKES: Final = 256
+"""The same for connections whose TLS handshake is not over. An API server may begin some 200 at once: it takes so many
+changes at a time (`--max-mutating-requests-inflight`), and keeps 25 connections for later ones."""
 _MAX_BODY_BYTES: Final = 8 * LARGEST_BODY_BYTES
 """Limit for all bodies that are being read together; the review of a pod has 5 to 20 KiB."""
 _REVIEW_SECONDS: Final = 0.05
@@ -203,14 +206,19 @@ class ConnectionLimit:
     async def listen(self, host: str, port: int, context: ssl.SSLContext | None = None) -> asyncio.Server:
         """Return the listening server, which speaks TLS with a context; raises OSError."""
         seconds = None if context is None else _HANDSHAKE_SECONDS
+        listener = listen(host, port, backlog=_BACKLOG)
         return await asyncio.get_running_loop().create_server(
             self._new_connection,
-            sock=listen(host, port, backlog=_BACKLOG),
+            sock=listener if context is None else HandshakeLimit(listener, _MAX_HANDSHAKES, self._established),
             ssl=context,
             backlog=_BACKLOG,
             ssl_handshake_timeout=seconds,
             ssl_shutdown_timeout=seconds,
         )
+
+    def _established(self) -> frozenset[int]:
+        """Return the numbers of the sockets whose handshakes are over."""
+        return socket_numbers(connection.transport for connection in self._server.connections)
 
     @contextmanager
     def answering(self, request: web.Request) -> Iterator[None]:
