@@ -5,12 +5,13 @@ import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
+from berth_core.clock import SystemClock, format_timestamp
 from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, PLAN_LABEL
 from berth_core.migration_plans import MigrationPlan, MoveMethod, MoveState, PlanPhase
 from berth_descheduler.cycle import Cycle, CycleContext
@@ -201,6 +202,30 @@ def test_the_next_run_ends_what_a_killed_one_began_and_somebody_aborted_then() -
             landed = {status.pod for status in adopted.statuses if status.state is MoveState.LANDED}
             assert landed.issuperset(evicted[:1]), when
     assert calls_to_live > 40
+
+
+def test_the_time_of_a_plan_that_another_run_ends_counts_from_its_first_run() -> None:
+    cluster = killed_while_it_moves()
+    ((_, name),) = cluster.objects["migrationplans"]
+    begun = format_timestamp(SystemClock().now() - timedelta(minutes=10))
+    cluster.merge_patch(MIGRATION_PLANS, name, {"status": {"startTime": begun}}, subresource="status")
+
+    (ended,) = run(cluster, BriskClock()).adopted
+
+    assert 600 <= ended.achieved.seconds < 1800
+
+
+def killed_while_it_moves() -> FakeCluster:
+    """Return a cluster whose plan was begun by a run that was killed then."""
+    for calls_to_live in itertools.count(40, step=5):
+        cluster = fragmented_cluster()
+        landing_late(cluster)
+        process = MortalProcess(cluster, calls_to_live)
+        assert is_killed(process, partial(run, process, process))
+        (found,) = cluster.objects["migrationplans"].values()
+        if found["status"]["phase"] == "Running":
+            return cluster
+    raise AssertionError("unreachable")
 
 
 def plan(

@@ -83,7 +83,7 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
         with context.timed(Phase.MOVE):  # 10 reserve, evict, hand over, each in its turn
             execution = _execute(context, plan, skipped_moves, adopted=adopted)
         with context.timed(Phase.VERIFY):  # 11 verify and report
-            outcome = _verify(context, plan, execution, context.clock.monotonic() - begun_at)
+            outcome = _verify(context, plan, execution, _took(context, plan, begun_at, adopted=adopted))
             _conclude(context, plan, execution, outcome)
     finally:
         with context.timed(Phase.UNTAINT):  # 12 let the sources be used again
@@ -91,6 +91,13 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
                 untaint_nodes(context.client, sources, DRAINING_TAINT)
                 untaint_nodes(context.client, rooms, ROOM_TAINT)
     return outcome
+
+
+def _took(context: PlanContext, plan: MigrationPlan, begun_at: float, *, adopted: bool) -> float:
+    """Return the seconds that a plan took, from its first run on."""
+    seconds = context.clock.monotonic() - begun_at
+    started_at = read_timestamp(plan.status.start_time) if adopted else None
+    return seconds if started_at is None else max(seconds, (context.clock.now() - started_at).total_seconds())
 
 
 def _skip_before(context: PlanContext, plan: MigrationPlan) -> dict[int, MoveStatus]:
