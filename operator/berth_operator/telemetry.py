@@ -34,6 +34,7 @@ CERTIFICATE_REFUSED: Final = "issuer's webhook certificate not served"
 SWEEP_DONE: Final = "sweep done"
 SWEEP_FAILED: Final = "sweep failed, will be tried again"
 COLLECTED: Final = "finished reservation collected"
+NAMESPACE_ENDS: Final = "reservation deleted, its namespace is being deleted"
 POD_GROUP_COLLECTED: Final = "unused pod group deleted"
 
 KEY_RESERVATION: Final = "reservation"

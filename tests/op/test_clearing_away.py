@@ -9,9 +9,16 @@ from api_server_in_memory import error
 from berth_core import Pod
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION
-from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, SlotState
+from berth_core.reservations import (
+    RESERVATION_API_VERSION,
+    RESERVATION_KIND,
+    Reservation,
+    ReservationPhase,
+    SlotState,
+)
 from berth_kube.errors import InvalidObjectError
-from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, RESERVATIONS
+from berth_kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, RESERVATIONS
+from berth_operator.reservation.act.ending_namespaces import EndingNamespaces
 from berth_operator.reservation.act.fences import FenceManager
 from berth_operator.reservation.act.guards import NodeGuard
 from berth_operator.reservation.act.orphans import OrphanCollector
@@ -193,6 +200,27 @@ def test_a_sweep_queues_everything_that_could_be_amiss(harness: OperatorHarness)
         (KeyKind.NODE, "node-b"),
         (STRAYS_KEY.kind, ""),
     }
+
+
+def test_reservations_of_a_namespace_that_is_being_deleted_are_deleted(harness: OperatorHarness) -> None:
+    ending, other = (
+        place(slot(SlotState.HELD), uid="ending"),
+        place(slot(SlotState.HELD), namespace="shop", uid="other"),
+    )
+    ended = place(slot(SlotState.RELEASED), name="ended", uid="ended", phase=ReservationPhase.FAILED)
+    for one in (ending, other, ended):
+        harness.know(of=one)
+        harness.api.put(RESERVATIONS, as_api(one, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
+    for name, phase in (("default", "Terminating"), ("shop", "Active"), ("elsewhere", "Terminating")):
+        harness.api.put(NAMESPACES, {"metadata": {"name": name}, "status": {"phase": phase}})
+    EndingNamespaces(harness.context).clear()
+    left = {body["metadata"]["uid"] for body in harness.api.raw(RESERVATIONS)}
+    assert left == {"other", "ended"}
+
+
+def test_namespaces_are_not_listed_while_nothing_is_reserved(harness: OperatorHarness) -> None:
+    EndingNamespaces(harness.context).clear()
+    assert [call for call in harness.api.calls if call.plural == NAMESPACES.plural] == []
 
 
 def test_a_sweep_begins_with_reservations_that_lack_a_placeholder(harness: OperatorHarness) -> None:

@@ -16,6 +16,7 @@ from berth_core import OPERATOR_LEASE, PATH_ANNOTATION, PATH_PROVEN, BerthError,
 from berth_kube import Heartbeats, KubeClient, LeaseHolder
 from berth_operator import metrics, telemetry
 from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.ending_namespaces import EndingNamespaces
 from berth_operator.reservation.act.events import EventRecorder
 from berth_operator.reservation.act.executor import ActionExecutor
 from berth_operator.reservation.act.fences import FenceManager
@@ -80,6 +81,7 @@ class Controller:
         self._lease_pace = LeasePace()
         self._standing_fences = StandingFences(context, self._priorities)
         self._best_effort = BestEffortPods(context, queue.add)
+        self._ending_namespaces = EndingNamespaces(context)
         self._executor = self._build_executor(context)
         self._orphans = OrphanCollector(context, self._executor)
         fences = FenceManager(context, self._priorities)
@@ -124,6 +126,7 @@ class Controller:
             KeyKind.SCOPE: self._reconcile_scope,
             KeyKind.STRAYS: self._reconcile_strays,
             KeyKind.WAITING: lambda _: self._pending.search(),
+            KeyKind.ENDING: lambda _: self._ending_namespaces.clear(),
             KeyKind.BEST_EFFORT: lambda _: self._best_effort.let_in(),
         }
 

@@ -32,6 +32,8 @@ class KeyKind(StrEnum):
     """Pods with our gate that name no Reservation."""
     WAITING = "waiting"
     """Pods that wait for a place and could take a slot."""
+    ENDING = "ending"
+    """Reservations of namespaces that are being deleted."""
     BEST_EFFORT = "best-effort"
     """Pods without requests that wait although standing fences may admit them."""
 
@@ -47,6 +49,7 @@ class Key:
 SCOPE_KEY = Key(KeyKind.SCOPE)
 STRAYS_KEY = Key(KeyKind.STRAYS)
 WAITING_KEY = Key(KeyKind.WAITING)
+ENDING_KEY = Key(KeyKind.ENDING)
 BEST_EFFORT_KEY = Key(KeyKind.BEST_EFFORT)
 
 

@@ -17,7 +17,7 @@ from berth_operator.reservation.act.pod_groups import PodGroups
 from berth_operator.reservation.act.webhook_registration import WebhookRegistration
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.reservation_reading import read_reservation
-from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
+from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, ENDING_KEY, STRAYS_KEY, Key, KeyKind
 
 _LOG = structlog.get_logger(__name__)
 
@@ -125,6 +125,8 @@ class Resync:
         looks_for_leftovers = self._resyncs_at_rest <= _SETTLING or not self._turn
         if looks_for_leftovers:
             self._enqueue(STRAYS_KEY)
+        if everything or not self._turn:
+            self._enqueue(ENDING_KEY)
         self._enqueue(BEST_EFFORT_KEY)
         left_nodes = self._fences.find() if looks_for_leftovers else frozenset()
         for node in self._cache.nodes_of_interest() | self._cache.fenced.awaited_nodes() | left_nodes:
