@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from api_server_in_memory import error
 from berth_core import Container, Pod, ResourceRequirements
-from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL
+from berth_core.errors import RetryableError
+from berth_core.labels import HANDOVER_GATE, PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
 from berth_core.reservations import (
     RESERVATION_API_VERSION,
@@ -84,6 +85,23 @@ def test_a_placeholder_that_is_there_already_is_taken_as_it_is(harness: Operator
     (first,) = harness.cache.placeholders()
     harness.perform(CreatePlaceholder(task(), 0))
     assert harness.cache.placeholders() == (first,)
+
+
+@pytest.mark.parametrize("label", [PLACEHOLDER_LABEL, RESERVATION_LABEL])
+def test_a_placeholder_without_the_labels_by_which_it_is_watched_is_created_again(
+    harness: OperatorHarness, label: str
+) -> None:
+    harness.perform(CreatePlaceholder(task(), 0))
+    (first,) = harness.cache.placeholders()
+    harness.api.merge_patch(
+        PODS, first.metadata.name, {"metadata": {"labels": {label: None}}}, namespace=first.metadata.namespace
+    )
+    harness.cache.remove_placeholder(first)  # as its watch reports it
+    with pytest.raises(RetryableError):
+        harness.perform(CreatePlaceholder(task(), 0))
+    harness.perform(CreatePlaceholder(task(), 0))
+    (second,) = harness.cache.placeholders()
+    assert second.metadata.uid != first.metadata.uid
 
 
 def test_the_kubelet_is_told_when_to_end_a_placeholder(harness: OperatorHarness) -> None:

@@ -4,7 +4,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from berth_core import BerthError, Pod, Reservation, ReservationReason, ReservationTask, expires_at, parse_timestamp
+from berth_core import (
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    BerthError,
+    Pod,
+    Reservation,
+    ReservationReason,
+    ReservationTask,
+    RetryableError,
+    expires_at,
+    parse_timestamp,
+)
 from berth_kube import PODS, AlreadyExistsError, ForbiddenError, NotFoundError
 from berth_operator import metrics
 from berth_operator.reservation.act.admission_answers import why_refused
@@ -83,6 +94,10 @@ class PlaceholderPods:
         if pod is None:
             # The name follows from the slot: a pod of an operator that ended before it could record it is found again.
             pod = self._client.get(PODS, body["metadata"]["name"], namespace=namespace, type=Pod)
+            if not pod.metadata.labels.keys() >= {PLACEHOLDER_LABEL, RESERVATION_LABEL}:
+                # The watch selects placeholders by their labels, so one that has lost them is never seen again.
+                self._client.delete(PODS, pod.metadata.name, namespace=namespace, uid=pod.metadata.uid)
+                raise RetryableError(f"pod {pod.metadata.name} has lost its labels; it is deleted and created again")
         self._cache.put_refusal(reservation.metadata.uid, (task.name, index), "")
         self._cache.put_placeholder(pod)
         with suppress(BerthError):  # a hand-over tries again; the first one need not wait for it
