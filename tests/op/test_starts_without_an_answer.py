@@ -1,7 +1,9 @@
 """An operator that starts while the API server does not answer waits for it; what no waiting changes ends the start."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 import structlog
@@ -102,3 +104,24 @@ def test_what_no_waiting_changes_ends_the_start(failure: BerthError, monkeypatch
         starting.run()
     assert starting.lists_read == 2
     assert starting.program.failure is failure
+
+
+def test_a_renewal_of_the_certificate_that_is_not_answered_is_one_line_of_the_log() -> None:
+    program = App(ApiServerInMemory().as_client(), OperatorSettings(health_port=0), FakeClock())
+    program._keeper = Unanswered(program._stopping)  # type: ignore[assignment] # its part that is called
+    with structlog.testing.capture_logs() as lines:
+        program._renew_certificates()
+    assert [(line["log_level"], line.get("exc_info")) for line in lines] == [("warning", None)]
+
+
+class Unanswered:
+    """A keeper of the certificate that the API server does not answer, once."""
+
+    check_seconds = 0.0
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+
+    def refresh(self, _now: datetime) -> bool:
+        self._stopping.set()
+        raise CLOSED

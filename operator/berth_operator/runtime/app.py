@@ -244,6 +244,10 @@ class App:
         while not self._stopping.wait(self._keeper.check_seconds):
             try:
                 is_changed = self._keeper.refresh(self._clock.now())
+            except RetryableError as error:
+                fields = {telemetry.KEY_ACTION: "renew certificate", telemetry.KEY_ERROR: str(error)}
+                _LOG.warning(telemetry.ACTION_FAILED, **fields)
+                continue
             except Exception:  # noqa: BLE001 - logged; the present certificate still serves
                 _LOG.exception(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "renew certificate"})
                 continue
