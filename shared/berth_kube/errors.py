@@ -352,6 +352,9 @@ def _is_another_server(cause: BaseException) -> bool:
             return isinstance(cause, transport_errors.SSLError)
 
 
+_OF_TRANSPORT: Final = (OSError, HTTPException, ValueError, transport_errors.HTTPError)
+
+
 def _root(error: BaseException) -> BaseException:
     """Return the innermost error with a message; urllib3 wraps a socket's error several times, as cause or argument."""
     seen_ids: set[int] = set()
@@ -359,7 +362,8 @@ def _root(error: BaseException) -> BaseException:
         seen_ids.add(id(error))
         nested_error = error.__cause__ or error.__context__
         nested_error = nested_error or next((arg for arg in error.args if isinstance(arg, BaseException)), None)
-        if nested_error is None or not str(nested_error):
+        # What the caller was handling when it made the call is the context of the first error, and not its cause.
+        if not isinstance(nested_error, _OF_TRANSPORT) or not str(nested_error):
             break
         error = nested_error
     return error

@@ -1,7 +1,9 @@
 import json
+import ssl
 from dataclasses import dataclass
 
 import pytest
+from urllib3.exceptions import SSLError
 
 from berth_core.errors import BerthError, PermanentError, RetryableError
 from berth_kube.errors import (
@@ -19,7 +21,10 @@ from berth_kube.errors import (
     ServerError,
     TooManyRequestsError,
     UnauthorizedError,
+    UnreachableError,
+    UntrustedServerError,
     error_from_answer,
+    error_from_transport,
 )
 
 CALL = Call("evict", "pods default/web-0")
@@ -209,6 +214,22 @@ def test_the_text_names_the_call_the_status_and_the_servers_words() -> None:
 
 def test_a_long_page_of_a_proxy_is_cut() -> None:
     assert len(error_from_answer(CALL, 502, b"x" * 100_000).message) == 500
+
+
+def test_what_the_caller_was_handling_is_not_the_cause_of_a_failed_connection() -> None:
+    error = failed_connection_while_handling(PermanentError("the lease was lost"))
+    assert isinstance(error, UntrustedServerError)
+    assert error.message == "certificate verify failed"
+
+
+def failed_connection_while_handling(handled: Exception) -> UnreachableError:
+    try:
+        raise handled
+    except type(handled):
+        try:
+            raise ssl.SSLCertVerificationError(1, "certificate verify failed")
+        except ssl.SSLError as refusal:
+            return error_from_transport(CALL, "https://localhost", SSLError(refusal))
 
 
 def test_no_class_is_both_worth_repeating_and_not() -> None:
