@@ -478,7 +478,7 @@ class Cycle:
 
     def _await_approval(self, published: MigrationPlan) -> Verdict | None:
         """Return why a plan may not begin; waits for approval only where the plan belongs to no policy."""
-        if published.spec.aborted:
+        if published.is_aborted:
             return self._abort(published, Verdict.ABORTED, "aborted: an abort was requested before it began")
         match self._settings.mode:
             case RunMode.PLAN:
@@ -493,7 +493,7 @@ class Cycle:
         deadline = clock.monotonic() + self._settings.approval_seconds
         observed_plan = published
         while not observed_plan.spec.approved:
-            if observed_plan.spec.aborted:
+            if observed_plan.is_aborted:
                 return self._abort(observed_plan, Verdict.ABORTED, "aborted: an abort was requested before it began")
             if self._context.stop.is_set() or clock.monotonic() >= deadline:
                 verdict = Verdict.STOPPED if self._context.stop.is_set() else Verdict.NOT_APPROVED

@@ -497,6 +497,11 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return PlanPhase.REQUESTED if asked_for else PlanPhase.PROPOSED
 
     @property
+    def is_aborted(self) -> bool:
+        """Return whether an abort was requested; a deletion is one, also where a finalizer delays it."""
+        return self.spec.aborted or self.metadata.deletion_timestamp is not None
+
+    @property
     def came_back(self) -> bool:
         """Return whether the plan was published, begun or ended as an object with another uid.
 

@@ -215,6 +215,19 @@ def test_the_time_of_a_plan_that_another_run_ends_counts_from_its_first_run() ->
     assert 600 <= ended.achieved.seconds < 1800
 
 
+def test_a_plan_whose_deletion_waits_for_a_finalizer_is_ended_as_an_aborted_one() -> None:
+    cluster = killed_while_it_moves()
+    ((_, name),) = cluster.objects["migrationplans"]
+    deleted = {"deletionTimestamp": format_timestamp(SystemClock().now()), "finalizers": ["foregroundDeletion"]}
+    cluster.merge_patch(MIGRATION_PLANS, name, {"metadata": deleted})
+
+    (ended,) = run(cluster, BriskClock()).adopted
+
+    assert ended.phase is PlanPhase.ABORTED
+    skipped = {status.reason for status in ended.statuses if status.state is MoveState.SKIPPED}
+    assert skipped == {"Aborted"}
+
+
 def killed_while_it_moves() -> FakeCluster:
     """Return a cluster whose plan was begun by a run that was killed then."""
     for calls_to_live in itertools.count(40, step=5):

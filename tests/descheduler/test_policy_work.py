@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from berth_core.clock import format_timestamp
 from berth_core.migration_plans import MigrationPlan, RunMode
@@ -68,6 +69,11 @@ def plan(name: str = "x", phase: str = "", *, hours: float = 1, **spec: Any) -> 
     status = {"phase": phase} if phase else {}
     metadata = {"name": name, "uid": name, "creationTimestamp": at(hours)}
     return MigrationPlan.from_api({"metadata": metadata, "spec": body, "status": status})
+
+
+def being_deleted(one: MigrationPlan) -> MigrationPlan:
+    """Return a plan whose deletion waits for a finalizer, such as that of a deletion in the foreground."""
+    return replace(one, metadata=replace(one.metadata, deletion_timestamp=at(0)))
 
 
 def choose(policies: Sequence[ParsedPolicy], *plans: MigrationPlan) -> object:
@@ -149,6 +155,12 @@ def test_when_a_policy_is_due(one: ParsedPolicy, want_due: str | None, want_next
     assert due(one) == (want_due, want_next)
 
 
+def test_nothing_is_due_of_a_policy_that_is_being_deleted() -> None:
+    one = known(spec=HOURLY)
+    gone = replace(one.policy, metadata=replace(one.policy.metadata, deletion_timestamp=at(0)))
+    assert due(ParsedPolicy(gone, one.run)) == (None, None)
+
+
 @pytest.mark.parametrize("phase", ["Requested", "Approved", "Running"])
 def test_nothing_is_due_while_a_plan_is_open(phase: str) -> None:
     assert due(known(spec=HOURLY), plan(phase=phase))[0] is None
@@ -201,6 +213,8 @@ NOT_BEGUN: Final = {
     "not approved": plan(phase="Proposed", mode="Approve"),
     "aborted": plan(phase="Proposed", mode="Approve", approved=True, aborted=True),
     "asked for and aborted": plan(phase="Requested", aborted=True),
+    "being deleted": being_deleted(plan(phase="Proposed", mode="Approve", approved=True)),
+    "asked for and being deleted": being_deleted(plan(phase="Requested")),
     "of a run by hand": plan(phase="Approved", mode=None, approved=True),
 }
 
@@ -216,6 +230,7 @@ VALID_ONE: Final = {"p": known()}
 ENDED: Final = {
     "aborted before it began": (plan(phase="Proposed", aborted=True), "an abort was requested"),
     "asked for and aborted": (plan(phase="Requested", aborted=True), "an abort was requested"),
+    "being deleted": (being_deleted(plan(phase="Proposed")), "an abort was requested"),
     "not approved in time": (plan(phase="Proposed", mode="Approve", approveBefore=at(0)), "not approved in time"),
     "approved, and not begun in time": (
         plan(phase="Approved", mode="Approve", approveBefore=at(0), approved=True),

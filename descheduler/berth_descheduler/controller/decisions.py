@@ -130,12 +130,12 @@ def may_go_on(plan: MigrationPlan) -> bool:
 def may_begin(plan: MigrationPlan, now: datetime) -> bool:
     """Return whether a plan of the service waits only for its turn."""
     is_filled = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED} and _is_current(plan, now)
-    return is_filled and plan.spec.mode is not None and plan.spec.approved and not plan.spec.aborted
+    return is_filled and plan.spec.mode is not None and plan.spec.approved and not plan.is_aborted
 
 
 def may_be_filled(plan: MigrationPlan, now: datetime) -> bool:
     """Return whether a requested plan still needs its moves."""
-    return plan.phase is PlanPhase.REQUESTED and _is_current(plan, now) and not plan.spec.aborted
+    return plan.phase is PlanPhase.REQUESTED and _is_current(plan, now) and not plan.is_aborted
 
 
 def _is_current(plan: MigrationPlan, now: datetime) -> bool:
@@ -153,7 +153,7 @@ def _is_late(plan: MigrationPlan, now: datetime) -> bool:
 def read_due(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime) -> Timing | None:
     """Return when a policy runs, None if it does not run by itself; nothing is due while a plan of it is open."""
     schedule = known.schedule
-    if schedule is None:
+    if schedule is None or known.policy.metadata.deletion_timestamp is not None:
         return None
     seconds = known.policy.spec.starting_deadline_seconds
     deadline = None if seconds is None else timedelta(seconds=seconds)
@@ -239,7 +239,7 @@ def is_unbegun(plan: MigrationPlan) -> bool:
 
 def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: datetime, *, all_known: bool) -> str:
     """Return why an unbegun plan has to end, "" if it need not."""
-    if plan.spec.aborted:
+    if plan.is_aborted:
         return "aborted: an abort was requested before it began"
     if plan.came_back:
         return CAME_BACK

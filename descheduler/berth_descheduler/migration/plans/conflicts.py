@@ -14,7 +14,7 @@ def refuse_approval(plan: MigrationPlan) -> None:
         how_to_ask_again = f"run policy {policy}" if policy else "ask for it again"
         raise PlanStateError(f"plan {name} is only shown: {how_to_ask_again} in the mode Approve or Auto")
     refuse_abort(plan)
-    if plan.spec.aborted:
+    if plan.is_aborted:
         raise PlanStateError(f"plan {name} is being aborted")
     if plan.phase is PlanPhase.REQUESTED:
         raise PlanStateError(f"plan {name} has no moves yet: wait until it is Proposed")

@@ -61,7 +61,7 @@ def publish_plan(
         patch = build_binding(request, build_plan_filling(spec))
     published_plan = client.merge_patch(MIGRATION_PLANS, name, patch, type=MigrationPlan)
     # An abort may have come while the plan was computed; the service ends it then, and no phase may hide that.
-    if not published_plan.spec.aborted:
+    if not published_plan.is_aborted:
         _write_phase(client, name, PlanPhase.APPROVED if spec.approved else PlanPhase.PROPOSED)
     _LOG.info(telemetry.PLAN_PUBLISHED, **{telemetry.KEY_PLAN: name, telemetry.KEY_MOVES: len(spec.moves)})
     return published_plan

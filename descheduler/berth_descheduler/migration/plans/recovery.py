@@ -63,7 +63,7 @@ def choose_recovery(plan: MigrationPlan, now: datetime, adoption_seconds: float)
 def _judge_unbegun(plan: MigrationPlan) -> RecoveryAction:
     if plan.spec.mode is not None:
         return RecoveryAction.LEAVE
-    if plan.spec.aborted:
+    if plan.is_aborted:
         return RecoveryAction.ABORT_AS_ASKED
     return RecoveryAction.ABORT_AS_NOT_BEGUN if plan.spec.approved else RecoveryAction.ABORT_AS_SUPERSEDED
 

@@ -44,6 +44,11 @@ class _PlanSeen(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
     spec: _PlanSpecSeen = _PlanSpecSeen()
 
+    @property
+    def is_aborted(self) -> bool:
+        """Return what `MigrationPlan.is_aborted` does."""
+        return self.spec.aborted or self.metadata.deletion_timestamp is not None
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedPlan:
@@ -111,7 +116,7 @@ class PlanObservation:
             pods = {uid: pod for pods_of_namespace in self._pods for uid, pod in pods_of_namespace.by_uid().items()}
             reservations = {reservation.key: reservation for reservation in self._reservations.objects()}
             plans = self._plans.objects()
-            is_aborted = any(plan.spec.aborted for plan in plans)
+            is_aborted = any(plan.is_aborted for plan in plans)
             self._last = ObservedPlan(
                 reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=is_aborted
             )
