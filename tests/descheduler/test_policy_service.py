@@ -18,7 +18,7 @@ from berth_core.names import LEADER_LEASE, scheduled_plan_name
 from berth_core.policies import VALID, DeschedulerPolicy
 from berth_descheduler import picture
 from berth_descheduler.controller.leader import LeaderElector
-from berth_descheduler.controller.store import ServiceContext
+from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.migration.plans import requests as plan_requests
 from berth_descheduler.migration.plans.looked_at import LookedAt
 from berth_descheduler.picture import Picture
@@ -27,9 +27,10 @@ from berth_descheduler.policy.parsing import RunDefaults
 from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_kube.errors import ServerError
 from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, MIGRATION_PLANS, NODES
+from berth_kube.watching import PROMPT_WATCH
 from descheduler.cycle_settings import PLANNER, SETTINGS
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
-from waiting import eventually
+from waiting import eventually, soon
 
 LONG: Final = 60.0
 """Seconds after which what is waited for does not come."""
@@ -298,3 +299,17 @@ def test_a_leader_carries_on_what_another_began(cluster: FakeCluster) -> None:
     with serving(cluster, "second"):
         eventually("it is over", is_in(cluster, name, PlanPhase.SUCCEEDED), seconds=LONG)
     assert {raw["reason"] for raw in cluster.raw(EVENTS)} >= {"Adopted", "Finished"}
+
+
+OPEN: Final = {"policy": "p", "mode": "Approve", "predicted": {"nodes": 3, "moves": 1, "waves": 1}}
+
+
+def test_lost_connections_are_noticed_soon_while_a_plan_is_open() -> None:
+    cluster = FakeCluster()
+    store = PolicyStore(Replica(cluster, "one").server._context, WakeUp())
+    with store:
+        soon("nothing is open", lambda: store.is_complete() and store._pace.settings != PROMPT_WATCH)
+        cluster.add(MIGRATION_PLANS, {"metadata": {"name": "x"}, "spec": OPEN, "status": {"phase": "Proposed"}})
+        soon("a plan waits for its approval", lambda: store._pace.settings == PROMPT_WATCH)
+        cluster.merge_patch(MIGRATION_PLANS, "x", {"status": {"phase": "Succeeded"}}, subresource="status")
+        soon("it is over", lambda: store._pace.settings != PROMPT_WATCH)

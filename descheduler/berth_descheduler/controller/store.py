@@ -19,7 +19,7 @@ from berth_core import (
     refuse_unreadable,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.controller.decisions import ParsedPolicy
+from berth_descheduler.controller.decisions import ParsedPolicy, is_open
 from berth_descheduler.controller.own_policies import OwnPolicies
 from berth_descheduler.event_reasons import PolicyEventReason
 from berth_descheduler.migration.plans.events import announce
@@ -30,16 +30,20 @@ from berth_descheduler.policy import PolicyError, PolicyRun, RunDefaults, read_p
 from berth_kube import (
     DESCHEDULER_POLICIES,
     MIGRATION_PLANS,
+    PROMPT_WATCH,
     Informer,
     KubeClient,
     Resource,
     Store,
     WatchItem,
+    WatchPace,
+    WatchSettings,
     stop_informers,
 )
 
 _LOG = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.1
+_AT_REST: Final = WatchSettings()
 _AGAIN_SECONDS: Final = 5.0
 """Pause between a watch that the API server refused and the next."""
 
@@ -111,6 +115,7 @@ class PolicyStore:
         self._wake_up = wake_up
         self._policies: Store[DeschedulerPolicy] = Store()
         self._plans: Store[MigrationPlan] = Store()
+        self._pace = WatchPace(_AT_REST)
         self._informers = (
             self._informer(DESCHEDULER_POLICIES, DeschedulerPolicy, self._policies),
             self._informer(MIGRATION_PLANS, MigrationPlan, self._plans),
@@ -132,6 +137,7 @@ class PolicyStore:
     def _informer(self, resource: Resource, kind: type[T], store: Store[T]) -> Informer[T]:
         def handle(event: WatchItem[T]) -> None:
             if store.apply(event):
+                self._keep_pace()
                 self._wake_up.wake()
 
         def failed(error: BerthError) -> None:
@@ -140,11 +146,15 @@ class PolicyStore:
         client = self._context.client
         return Informer(
             resource.plural,
-            lambda stop: client.watch(resource, type=kind, stop=stop),
+            lambda stop: client.watch(resource, type=kind, stop=stop, settings=self._pace),
             handle,
             failed,
             retry_seconds=_AGAIN_SECONDS,
         )
+
+    def _keep_pace(self) -> None:
+        """Notice a lost connection soon while there is an open plan, whose approval or abort may come."""
+        self._pace.change(PROMPT_WATCH if any(map(is_open, self._plans.objects())) else _AT_REST)
 
     def is_complete(self) -> bool:
         """Return whether everything has been seen once."""
