@@ -88,9 +88,10 @@ def test_a_placeholder_that_is_there_already_is_taken_as_it_is(harness: Operator
 
 
 @pytest.mark.parametrize("label", [PLACEHOLDER_LABEL, RESERVATION_LABEL])
-def test_a_placeholder_without_the_labels_by_which_it_is_watched_is_created_again(
+def test_a_pod_that_keeps_the_name_of_a_placeholder_without_its_labels_is_named(
     harness: OperatorHarness, label: str
 ) -> None:
+    harness.know(of=place())
     harness.perform(CreatePlaceholder(task(), 0))
     (first,) = harness.cache.placeholders()
     harness.api.merge_patch(
@@ -99,9 +100,9 @@ def test_a_placeholder_without_the_labels_by_which_it_is_watched_is_created_agai
     harness.cache.remove_placeholder(first)  # as its watch reports it
     with pytest.raises(RetryableError):
         harness.perform(CreatePlaceholder(task(), 0))
-    harness.perform(CreatePlaceholder(task(), 0))
-    (second,) = harness.cache.placeholders()
-    assert second.metadata.uid != first.metadata.uid
+    seen = harness.cache.observe(PLACE_UID)
+    assert seen is not None
+    assert f"pod {first.metadata.name} has the name of one, but has lost its labels; delete it" in seen.refusal
 
 
 def test_the_kubelet_is_told_when_to_end_a_placeholder(harness: OperatorHarness) -> None:

@@ -95,9 +95,10 @@ class PlaceholderPods:
             # The name follows from the slot: a pod of an operator that ended before it could record it is found again.
             pod = self._client.get(PODS, body["metadata"]["name"], namespace=namespace, type=Pod)
             if not pod.metadata.labels.keys() >= {PLACEHOLDER_LABEL, RESERVATION_LABEL}:
-                # The watch selects placeholders by their labels, so one that has lost them is never seen again.
-                self._client.delete(PODS, pod.metadata.name, namespace=namespace, uid=pod.metadata.uid)
-                raise RetryableError(f"pod {pod.metadata.name} has lost its labels; it is deleted and created again")
+                # Its watch selects placeholders by their labels, and the operator may delete no pod without them.
+                why = f"pod {pod.metadata.name} has the name of one, but has lost its labels; delete it"
+                self._note_refusal(reservation, (task.name, index), why)
+                raise RetryableError(why)
         self._cache.put_refusal(reservation.metadata.uid, (task.name, index), "")
         self._cache.put_placeholder(pod)
         with suppress(BerthError):  # a hand-over tries again; the first one need not wait for it
