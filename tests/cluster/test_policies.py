@@ -18,7 +18,7 @@ from berth_core.plan_rooms import RoomState
 from berth_core.policies import SCHEDULED, VALID
 from berth_descheduler.migration.plans import requests as plans
 from berth_descheduler.migration.plans.looked_at import LookedAt
-from berth_kube.client import KubeClient
+from berth_kube.client import KubeClient, Propagation
 from berth_kube.errors import InvalidObjectError
 from berth_kube.leases import Lease
 from berth_kube.resources import CRDS, DESCHEDULER_POLICIES, LEASES, MIGRATION_PLANS, NODES, PODS
@@ -297,13 +297,18 @@ def test_a_plan_that_is_aborted_in_the_middle_comes_to_a_safe_end(client: KubeCl
 
 @pytest.mark.deep
 @pytest.mark.usefixtures("service")
-def test_a_plan_that_is_deleted_in_the_middle_leaves_nothing_behind(client: KubeClient, pools: Pools) -> None:
-    pool = pools("delete")
-    apply(client, "auto", "delete", mode="Auto", limits=ONE_BY_ONE)
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+def test_a_plan_that_is_deleted_in_the_middle_leaves_nothing_behind(
+    client: KubeClient, pools: Pools, propagation: Propagation
+) -> None:
+    name_of_pool = f"delete-{propagation.lower()}"
+    pool = pools(name_of_pool)
+    apply(client, "auto", name_of_pool, mode="Auto", limits=ONE_BY_ONE)
     name = ask(client, "auto")
     eventually("the first pod has landed", some_landed(client, name), seconds=60, pause_seconds=0.02)
-    client.delete(MIGRATION_PLANS, name)
+    client.delete(MIGRATION_PLANS, name, propagation=propagation)
     pool.require_rest()
+    assert not pool.is_emptied()
     eventually("the policy tells it", lambda: read_policy(client, "auto").status.last_verdict, seconds=120)
 
 

@@ -9,10 +9,11 @@ import pytest
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.reservations import ReservationPhase
-from berth_kube.resources import PODS, RESERVATIONS
+from berth_kube.resources import NAMESPACES, PODS, RESERVATIONS
 from berth_sandbox.components import Component
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.sandbox import Sandbox
+from cluster_objects import build_reservation, is_gone, label_owner, make_namespace, read_reservation
 from fault_proxy import FaultProxy
 from faults import BalancerFaultAt, FaultKind, FaultPlan, NoFaults
 from handover_calls import patches
@@ -139,3 +140,20 @@ def test_a_forged_note_takes_no_slot_and_guards_no_node(stage: Stage) -> None:
     assert not is_guarded(stage)
     assert [pod.status.phase for pod in stage.placeholders()] == ["Running"]
     assert stage.read().phase is ReservationPhase.AVAILABLE
+
+
+def test_a_namespace_whose_deletion_waits_for_a_pod_holds_no_places(stage: Stage) -> None:
+    client, namespace = stage.client, make_namespace(stage.client, f"{stage.namespace}-ending")
+    pod = {"apiVersion": "v1", "kind": "Pod", **stage.template({"app": "other"}, cpu="1")}
+    pod["metadata"] |= {"name": "stays", "finalizers": ["example.com/stay"]}
+    client.create(PODS, pod, namespace=namespace)
+    body = build_reservation("place", cpu="1", owners=label_owner(app="owner"), template=stage.template(cpu="1"))
+    client.create(RESERVATIONS, body, namespace=namespace)
+    eventually("it is held", lambda: read_reservation(client, namespace, "place").phase is ReservationPhase.AVAILABLE)
+
+    client.delete(NAMESPACES, namespace)
+    eventually("it is deleted", lambda: is_gone(client, RESERVATIONS, "place", namespace), seconds=120)
+    stays = client.get(PODS, "stays", namespace=namespace)
+    client.merge_patch(PODS, "stays", {"metadata": {"finalizers": None}}, namespace=namespace)
+    eventually("the namespace is gone", lambda: is_gone(client, NAMESPACES, namespace), seconds=60)
+    assert stays["metadata"]["deletionTimestamp"]
