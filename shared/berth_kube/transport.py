@@ -28,6 +28,7 @@ from urllib3.response import BaseHTTPResponse
 
 from berth_core import InputError
 from berth_kube.configuration import ConfigurationSource
+from berth_kube.connections import use_lean_connections
 from berth_kube.errors import (
     Call,
     Failure,
@@ -88,6 +89,16 @@ class ConnectionSettings:
     """User in whose name requests are made, beside the credentials' own user, who must be allowed to; "": none."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """How the requests of one client reach its server."""
+
+    client: "ApiClient"
+    pool: HTTPConnectionPool
+    above: str
+    """The path of the server's address, below which that of a request is."""
+
+
 class Transport:
     """Sends requests to one API server, from any number of threads."""
 
@@ -101,7 +112,7 @@ class Transport:
         self._failures = 0
         self._answered_at = time.monotonic()
         self._client = self._make_client()
-        self._pool: tuple[ApiClient, HTTPConnectionPool] | None = None
+        self._route: _Route | None = None
         """The connections of a client, which its pool manager would look up anew for each request."""
         self.grants = Grants()
         """What the API server has allowed to this client's user."""
@@ -146,7 +157,7 @@ class Transport:
 
     def close(self) -> None:
         """Close all idle connections."""
-        self._pool = None
+        self._route = None
         # Only idle ones: a connection in use belongs to its request until that ends.
         self._client.rest_client.pool_manager.clear()
 
@@ -186,24 +197,25 @@ class Transport:
 
     def _answer(self, client: "ApiClient", method: str, target: str, options: dict[str, Any]) -> BaseHTTPResponse:
         """Return the answer to a request; a proxy's pool manager writes what a plain proxy has to see."""
-        manager, host = client.rest_client.pool_manager, client.configuration.host
+        manager = client.rest_client.pool_manager
         answer: BaseHTTPResponse
         if isinstance(manager, urllib3.ProxyManager):
-            answer = manager.urlopen(method, f"{host}{target}", **options)
+            answer = manager.urlopen(method, f"{client.configuration.host}{target}", **options)
             return answer
-        above = urlsplit(host).path.rstrip("/")
+        route = self._route_of(client)
         try:
-            answer = self._pool_of(client).urlopen(method, f"{above}{target}", **options)
+            answer = route.pool.urlopen(method, f"{route.above}{target}", **options)
         except ClosedPoolError:  # closed since it was looked up, and nothing was sent
-            answer = manager.urlopen(method, f"{host}{target}", **options)
+            answer = manager.urlopen(method, f"{client.configuration.host}{target}", **options)
         return answer
 
-    def _pool_of(self, client: "ApiClient") -> HTTPConnectionPool:
-        known_pool = self._pool
-        if known_pool is None or known_pool[0] is not client:
-            known_pool = client, client.rest_client.pool_manager.connection_from_url(client.configuration.host)
-            self._pool = known_pool
-        return known_pool[1]
+    def _route_of(self, client: "ApiClient") -> "_Route":
+        route = self._route
+        if route is None or route.client is not client:
+            host = client.configuration.host
+            pool = client.rest_client.pool_manager.connection_from_url(host)
+            route = self._route = _Route(client, pool, urlsplit(host).path.rstrip("/"))
+        return route
 
     def _headers(self, client: "ApiClient", request: Request) -> dict[str, str]:
         """Return the request's headers; the official client renews a token that is about to expire."""
@@ -245,7 +257,9 @@ class Transport:
         if not configuration.verify_ssl:
             # The kubeconfig asks for it explicitly; a warning at each request would say nothing new.
             urllib3.disable_warnings(InsecureRequestWarning)
-        return ApiClient(configuration)
+        client = ApiClient(configuration)
+        use_lean_connections(client.rest_client.pool_manager)
+        return client
 
     def _renewing(self, action: Callable[["ApiClient"], T]) -> T:
         """Run an action; if the credentials or the server's certificate are rejected, renew them and repeat.

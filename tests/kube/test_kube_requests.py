@@ -1,3 +1,4 @@
+import http.client
 import logging
 import socket
 import threading
@@ -5,15 +6,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
+import urllib3
 
 from berth_core import Pod
 from berth_core.errors import InputError
 from berth_kube import ClientSettings, KubeClient, connect
+from berth_kube.connections import use_lean_connections
 from berth_kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -497,13 +501,43 @@ def test_a_request_beside_the_end_of_idle_connections_is_sent(
     client: KubeClient, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.on("POST", "/api/v1/nodes", answer({"metadata": {"name": "n"}}))
-    look_up = Transport._pool_of
+    look_up = Transport._route_of
 
     def look_up_and_close(transport: Transport, official: Any) -> Any:  # noqa: ANN401 - the official client has no types
-        pool = look_up(transport, official)
+        route = look_up(transport, official)
         transport.close()
-        return pool
+        return route
 
-    monkeypatch.setattr(Transport, "_pool_of", look_up_and_close)
+    monkeypatch.setattr(Transport, "_route_of", look_up_and_close)
     client.create(NODES, {"metadata": {"name": "n"}})
     assert len(server.requests("POST", "/api/v1/nodes")) == 1
+
+
+def test_a_request_is_written_at_once(
+    client: KubeClient, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.on("POST", "/api/v1/nodes", answer({"metadata": {"name": "n"}}))
+    written: list[bytes] = []
+    write = http.client.HTTPConnection.send
+
+    def note_and_write(connection: http.client.HTTPConnection, data: bytes) -> None:
+        written.append(data)
+        write(connection, data)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "send", note_and_write)
+    for _ in range(2):
+        client.create(NODES, {"metadata": {"name": "n"}})
+    heads_and_bodies = [request.split(b"\r\n\r\n") for request in written]
+    assert [(head.split(b" ")[0], body) for head, body in heads_and_bodies] == [
+        (b"POST", b'{"metadata":{"name":"n"}}')
+    ] * 2
+
+
+def test_a_request_that_cannot_be_put_together_leaves_its_connection_usable(server: ScriptedServer) -> None:
+    server.on("POST", "/here", answer({}))
+    with urllib3.PoolManager() as manager:
+        use_lean_connections(manager)
+        with pytest.raises(UnicodeEncodeError):
+            manager.request("POST", f"{server.url}/here", body=b"a", headers={"X": "\u2603"}, retries=False)
+        assert manager.request("POST", f"{server.url}/here", body=b"a", retries=False).status == HTTPStatus.OK
+    assert [request.body for request in server.requests("POST", "/here")] == [b"a"]
