@@ -132,6 +132,7 @@ def read_timestamp(text: str | None) -> datetime | None:
         return None
 
 
+@lru_cache(maxsize=64)  # a status has the same few times in many places
 def format_timestamp(moment: datetime) -> str:
     """Format a `Time` as the API server writes it: UTC, `Z`, fractions of a second cut off."""
     return _format_at_utc(moment, "seconds")

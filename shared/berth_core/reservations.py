@@ -255,9 +255,11 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
             for condition in known
             if (condition.type, condition.status) == (type_, self.status)
         )
-        return msgspec.structs.replace(
-            self,
+        return Condition(
             type=str(type_),
+            status=self.status,
+            reason=self.reason,
+            message=self.message,
             last_transition_time=next(times, "") or format_timestamp(now),
             observed_generation=meta.generation,
         )

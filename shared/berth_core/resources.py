@@ -97,6 +97,8 @@ class ResourceAmounts:
         return ResourceAmounts(amounts)
 
     def times(self, count: int) -> "ResourceAmounts":
+        if count == 1:
+            return self
         return ResourceAmounts({resource: amount * count for resource, amount in self.amounts.items()})
 
     def largest(self, other: "ResourceAmounts") -> "ResourceAmounts":
@@ -176,7 +178,12 @@ def _read(written: tuple[tuple[str, RawQuantity], ...]) -> ResourceAmounts:
 
 def readable_quantities(amounts: ResourceAmounts) -> dict[str, str]:
     """Return amounts as people write them: 200M, and not nine digits."""
-    return {name: _decimal(amounts[name], usual) for name, usual in amounts.to_quantities().items()}
+    return dict(_readable(amounts))
+
+
+@lru_cache(maxsize=1024)
+def _readable(amounts: ResourceAmounts) -> tuple[tuple[str, str], ...]:
+    return tuple((name, _decimal(amounts[name], usual)) for name, usual in amounts.to_quantities().items())
 
 
 def _decimal(amount: int, usual: str) -> str:

@@ -1,14 +1,13 @@
 """A Reservation's status, computed from its slots: phase, counts, conditions, amounts."""
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias, assert_never
 
 from berth_core import (
     Capacity,
-    PodSpec,
     Reservation,
     ReservationPhase,
     ReservationReason,
@@ -38,7 +37,8 @@ EventType: TypeAlias = Literal["Normal", "Warning"]
 
 _CLOCK_SKEW: Final = timedelta(minutes=1)
 """How far the clocks of two replicas may differ before a time is no longer believed."""
-_ON_OFFER = frozenset({SlotState.HELD, SlotState.HANDING_OVER})
+_ANY: Final = frozenset(SlotState)
+_ON_OFFER: Final = frozenset({SlotState.HELD, SlotState.HANDING_OVER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ def compute_status(
     counts = Counter(view.slot.state for view in views)
     slots = tuple(_final_slot(view.slot, state.phase) for view in views)
     expiry = expires_at(reservation)
+    requests = {task.name: effective_requests(task.template.spec) for task in reservation.spec.tasks}
     return ReservationStatus(
         state=state,
         node=_nodes_text(slots),
@@ -79,9 +80,9 @@ def compute_status(
         failed=counts[SlotState.LOST],
         conditions=compute_conditions(seen, state, is_available=_is_available(seen, state, counts), now=now),
         current_owner=next((slot.owner for slot in reversed(slots) if slot.owner is not None), None),
-        allocatable=readable_quantities(_amounts(views, slots, frozenset(SlotState))),
-        held=readable_quantities(_amounts(views, slots, _ON_OFFER)),
-        allocated=readable_quantities(_amounts(views, slots, {SlotState.TAKEN})),
+        allocatable=readable_quantities(_amounts(requests, slots, _ANY)),
+        held=readable_quantities(_amounts(requests, slots, _ON_OFFER)),
+        allocated=readable_quantities(_amounts(requests, slots, {SlotState.TAKEN})),
         slots=slots,
         expires_at=format_timestamp(expiry) if expiry else None,
         counted_in=seen.counted_in,
@@ -295,15 +296,12 @@ def _count_by_task(slots: Iterable[Slot]) -> dict[str, TaskStatus]:
     return {task: TaskStatus(phase=dict(sorted(counter.items()))) for task, counter in counts.items()}
 
 
-def _amounts(views: Iterable[SlotView], slots: Iterable[Slot], states: Container[SlotState]) -> ResourceAmounts:
-    """Return the total requests of the slots in these states."""
-    counts: dict[str, int] = {}
-    specs: dict[str, PodSpec] = {}
-    for view, slot in zip(views, slots, strict=True):
-        if slot.state in states:
-            counts[slot.task] = counts.get(slot.task, 0) + 1
-            specs[slot.task] = view.task.template.spec
-    return ResourceAmounts.total(effective_requests(specs[task]).times(count) for task, count in counts.items())
+def _amounts(
+    requests: Mapping[str, ResourceAmounts], slots: Iterable[Slot], states: Container[SlotState]
+) -> ResourceAmounts:
+    """Return the total requests of the slots in these states, by those of a slot of each task."""
+    counts = Counter(slot.task for slot in slots if slot.state in states)
+    return ResourceAmounts.total(requests[task].times(count) for task, count in counts.items())
 
 
 def _nodes_text(slots: Iterable[Slot]) -> str:

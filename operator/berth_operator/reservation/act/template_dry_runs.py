@@ -4,11 +4,13 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from berth_core import Pod, Reservation, ReservationReason, ReservationTask, RetryableError
+from berth_core.decoding import decode_json
 from berth_kube import PODS, RESERVATIONS, ForbiddenError, InvalidObjectError, RefusedError, without_pod_name
 from berth_operator.reservation.act.admission_answers import is_by_admission, why_refused
 from berth_operator.reservation.act.context import Context
@@ -53,11 +55,11 @@ class TemplateDryRuns:
     def why_refused(self, reservation: Reservation) -> Verdict | None:
         """Return the API server's refusal of a template in either namespace."""
         name, namespace = reservation.metadata.name, reservation.metadata.namespace
-        templates = templates_as_written(reservation)
-        if not templates:
+        written = templates_as_written(reservation)
+        if not written:
             raw = self._client.get(RESERVATIONS, name, namespace=namespace)
-            templates = [task.get("template") or {} for task in raw["spec"]["tasks"] or ()]
-        shape = _digest_of_shape(templates)
+            written = msgspec.json.encode([task.get("template") or {} for task in raw["spec"]["tasks"] or ()]).decode()
+        shape = _digest_of_shape(written)
         as_pod = (shape,)
         in_namespace = (shape, namespace, reservation.spec.scheduler_name)
         questions: list[tuple[tuple[str, ...], _Question]] = []
@@ -65,6 +67,7 @@ class TemplateDryRuns:
             questions.append((as_pod, self._why_malformed))
         if self._settings.limits.dry_runs and not self._was_accepted(in_namespace, _ASKED_SECONDS):
             questions.append((in_namespace, self._why_not_admitted))
+        templates = decode_json(written, list[dict[str, Any]]) if questions else []
         for key, ask in questions:
             for template, task in zip(templates, reservation.spec.tasks, strict=True):
                 verdict = self._ask(ask, reservation, task, template)
@@ -151,10 +154,11 @@ _ANY_TEXT: Final = {"": None}
 _LABEL: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
-def _digest_of_shape(templates: list[dict[str, Any]]) -> str:
+@lru_cache(maxsize=16)  # many Reservations in a row have equal templates, and each text may take a mebibyte
+def _digest_of_shape(written: str) -> str:
     """Return a digest shared by all templates that differ only in images, commands, variables and label values."""
     # A placeholder copies none of these: what one template was allowed to hold, all of its shape may.
-    shapes = [_shape(template) for template in templates]
+    shapes = [_shape(template) for template in decode_json(written, list[dict[str, Any]])]
     return hashlib.sha256(msgspec.json.encode(shapes, order="deterministic")).hexdigest()[:32]
 
 

@@ -18,7 +18,6 @@ from berth_core import (
     expires_at,
     mark,
 )
-from berth_core.decoding import decode_json
 
 TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
 """A digest of the templates as written, with undecoded fields; it is kept in memory only."""
@@ -49,10 +48,9 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
     return msgspec.structs.replace(reservation, metadata=msgspec.structs.replace(meta, annotations=notes))
 
 
-def templates_as_written(reservation: Reservation) -> list[dict[str, Any]]:
-    """Return the templates with undecoded fields, none where they are no longer kept."""
-    templates = reservation.metadata.annotations.get(_WRITTEN_ANNOTATION, "")
-    return decode_json(templates, list[dict[str, Any]]) if templates else []
+def templates_as_written(reservation: Reservation) -> str:
+    """Return the templates with undecoded fields, a JSON list; "" where they are no longer kept."""
+    return reservation.metadata.annotations.get(_WRITTEN_ANNOTATION, "")
 
 
 def templates_digest(reservation: Reservation) -> str:
