@@ -56,10 +56,13 @@ def test_the_base_has_the_cluster_rules_and_the_admission_policies_of_the_chart(
         assert missing == [], "run python tests/chart/kustomize_base.py"
     text = (CHART / "files" / "admission-policies.yaml").read_text(encoding="utf-8")
     for policy in yaml.safe_load(text):
-        made = find(manifests, "ValidatingAdmissionPolicy", policy["name"])["spec"]["validations"]
-        ours = policy["validations"]
+        spec = find(manifests, "ValidatingAdmissionPolicy", policy["name"])["spec"]
+        made, ours = spec["validations"], policy["validations"]
         assert [one["message"] for one in made] == [one["message"] for one in ours], policy["name"]
-        for rendered, source in zip(made, ours, strict=True):
+        accounts = [policy["account"]] if "account" in policy else policy["besides"]
+        conditions, our_conditions = spec["matchConditions"][len(accounts) :], policy.get("conditions", [])
+        assert [one["name"] for one in conditions] == [one["name"] for one in our_conditions], policy["name"]
+        for rendered, source in zip([*made, *conditions], [*ours, *our_conditions], strict=True):
             if "${" not in source["expression"]:  # where the chart fills in values
                 assert rendered["expression"] == source["expression"], policy["name"]
 
