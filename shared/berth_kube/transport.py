@@ -158,8 +158,14 @@ class Transport:
     def close(self) -> None:
         """Close all idle connections."""
         self._route = None
-        # Only idle ones: a connection in use belongs to its request until that ends.
-        self._client.rest_client.pool_manager.clear()
+        pools = self._client.rest_client.pool_manager.pools
+        known_pools = [pools.get(key) for key in pools.keys()]  # noqa: SIM118 - it cannot be iterated, being shared
+        pools.clear()
+        # Only idle ones: a connection in use belongs to its request until that ends. A pool that is merely forgotten
+        # keeps them open for as long as a watch holds the pool.
+        for pool in known_pools:
+            if pool is not None:
+                pool.close()
 
     def _send_with(self, client: "ApiClient", request: Request, silence_seconds: float) -> bytes:
         with self._open_with(client, request, silence_seconds) as answer:
@@ -199,12 +205,12 @@ class Transport:
         """Return the answer to a request; a proxy's pool manager writes what a plain proxy has to see."""
         manager = client.rest_client.pool_manager
         answer: BaseHTTPResponse
-        if isinstance(manager, urllib3.ProxyManager):
-            answer = manager.urlopen(method, f"{client.configuration.host}{target}", **options)
-            return answer
-        route = self._route_of(client)
         try:
-            answer = route.pool.urlopen(method, f"{route.above}{target}", **options)
+            if isinstance(manager, urllib3.ProxyManager):
+                answer = manager.urlopen(method, f"{client.configuration.host}{target}", **options)
+            else:
+                route = self._route_of(client)
+                answer = route.pool.urlopen(method, f"{route.above}{target}", **options)
         except ClosedPoolError:  # closed since it was looked up, and nothing was sent
             answer = manager.urlopen(method, f"{client.configuration.host}{target}", **options)
         return answer

@@ -20,6 +20,7 @@ from berth_kube import ClientSettings, KubeClient, connect
 from berth_kube.connections import use_lean_connections
 from berth_kube.errors import (
     AlreadyExistsError,
+    Call,
     ConflictError,
     EvictionBlockedError,
     EvictionInterceptedError,
@@ -35,7 +36,7 @@ from berth_kube.errors import (
 )
 from berth_kube.resources import EVICTION_REQUESTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
 from berth_kube.retries import NO_RETRIES, Backoff, RetryPolicy
-from berth_kube.transport import Transport
+from berth_kube.transport import Request, Transport
 from scripted_server import (
     Answer,
     Reply,
@@ -541,3 +542,21 @@ def test_a_request_that_cannot_be_put_together_leaves_its_connection_usable(serv
             manager.request("POST", f"{server.url}/here", body=b"a", headers={"X": "\u2603"}, retries=False)
         assert manager.request("POST", f"{server.url}/here", body=b"a", retries=False).status == HTTPStatus.OK
     assert [request.body for request in server.requests("POST", "/here")] == [b"a"]
+
+
+def test_idle_connections_are_closed_although_a_watch_holds_their_pool(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    server.on("GET", "/api/v1/nodes/n", answer({"metadata": {"name": "n"}}))
+    server.on("GET", "/api/v1/pods", answer({}))
+    transport = client.transport
+    watch = transport.open_stream(Request(Call("watch", PODS.plural), "GET", "/api/v1/pods"), silence_seconds=5)
+    client.get(NODES, "n")
+    idle = [
+        connection for connection in transport._route_of(transport._client).pool.pool.queue if connection is not None
+    ]
+    client.close()
+    assert idle
+    assert all(connection.sock is None for connection in idle)
+    assert watch.read() == b"{}"
+    assert client.get(NODES, "n") == {"metadata": {"name": "n"}}
