@@ -10,6 +10,7 @@ import msgspec
 from berth_core import Node, ObjectMeta, Pod, PodDisruptionBudget, Snapshot, Workload
 from berth_core.object_lists import ObjectKind
 from berth_core.objects.metadata import ApiStruct
+from berth_descheduler.pods_in_order import KeptPods
 from berth_descheduler.snapshots import read_capacity, read_live_snapshot
 from berth_kube import (
     DAEMON_SETS,
@@ -45,6 +46,8 @@ class Picture:
         self._lock = threading.Lock()
         self._watchers = 0
         self._watched: WatchedLists | None = None
+        self._pods: KeptPods | None = None
+        """Kept as long as they are watched, as their objects stay the same only then."""
         self.pass_on_pods: Callable[[Listing[Pod]], object] = lambda _: None
         """Gets all pods as they were last seen, once the last watcher has ended: a watch can go on from them."""
 
@@ -54,12 +57,14 @@ class Picture:
         with self._lock:
             self._watchers += 1
             self._watched = self._watched or WatchedLists(self._client)
+            self._pods = self._pods or KeptPods()
         try:
             yield
         finally:
             with self._lock:
                 self._watchers -= 1
                 over, self._watched = (None, self._watched) if self._watchers else (self._watched, None)
+                self._pods = self._pods if self._watchers else None
             if over is not None:
                 # Outside of the lock, for which others wait: ending the watches takes a while.
                 pods = over.kept(PODS, Pod)
@@ -69,7 +74,7 @@ class Picture:
 
     def snapshot(self, beside: Iterable[ObjectKind] = ()) -> Snapshot:
         """Return what the planner needs, and the kinds `beside` that plugins read; raises `KubeError`."""
-        return read_live_snapshot(self._source, self._own_namespace, beside)
+        return read_live_snapshot(self._source, self._own_namespace, beside, self._pods)
 
     def capacity(self) -> Snapshot:
         """Return nodes, pods and Reservations, and what is guaranteed: what is free; raises `KubeError`."""

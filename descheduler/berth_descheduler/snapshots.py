@@ -43,8 +43,8 @@ from berth_core import (
     Workload,
     format_timestamp,
 )
-from berth_core.labels import LEADER_WORKER_SET_LABEL
 from berth_core.object_lists import ObjectKind, RawObject, items_beside
+from berth_descheduler.pods_in_order import KeptPods
 from berth_kube import (
     CONTROLLER_REVISIONS,
     CSI_NODES,
@@ -255,23 +255,26 @@ class LiveCluster:
         return read_live_snapshot(self._client, own_namespace, beside)
 
 
-def read_live_snapshot(source: ListSource, own_namespace: str = "", beside: Iterable[ObjectKind] = ()) -> Snapshot:
+def read_live_snapshot(
+    source: ListSource, own_namespace: str = "", beside: Iterable[ObjectKind] = (), kept: KeptPods | None = None
+) -> Snapshot:
     """Return what the planner needs from the live cluster; raises `KubeError`.
 
     With Berth's own namespace given, pods of others are no fences, whatever they are labelled. Of the kinds `beside`,
-    which plugins read, those are there that the cluster serves and the account may list.
+    which plugins read, those are there that the cluster serves and the account may list. What is `kept` of the pods of
+    an earlier look only saves time.
     """
     unread: list[SnapshotKind] = []
-    nodes, pods = _list(source, NODES, Node), _believed(_list(source, PODS, Pod), own_namespace)
+    nodes, ordered = _list(source, NODES, Node), (kept or KeptPods()).order(_list(source, PODS, Pod))
+    pods = _believed(ordered.pods, own_namespace) if ordered.have_fence_labels else ordered.pods
     # What pods refer to is read after them, so that it is there; of these kinds several at once.
     with ThreadPoolExecutor(_READERS, thread_name_prefix="snapshot") as pool:
         volumes, gangs = pool.submit(_read_fields, source, _VOLUMES), pool.submit(_read_groups, source)
-        workloads = pool.submit(_read_makers, source, pods)
+        workloads = pool.submit(_read_makers, source, has_leaders=ordered.have_leaders)
         queues = pool.submit(_read_queues, source, unread)
         reservations = tuple(map(Reservation.read, _list(source, RESERVATIONS, dict)))
-        return Snapshot(
+        snapshot = Snapshot(
             nodes=nodes,
-            pods=pods,
             **_read_fields(source, _RULES),
             reservations=reservations,
             workloads=workloads.result(),
@@ -282,6 +285,7 @@ def read_live_snapshot(source: ListSource, own_namespace: str = "", beside: Iter
             beside=_read_beside(source, beside, own_namespace),
             unread=tuple(unread),  # last: those before note what they may not list
         )
+    return snapshot.with_pods_in_order(pods)
 
 
 def _read_beside(
@@ -328,10 +332,9 @@ def _read_foreign_queues(source: ListSource) -> dict[str, Any]:
     return {"local_queues": local_queues, "queue_objects": _list_volcano_queues(source, unread)}
 
 
-def _read_makers(source: ListSource, pods: Iterable[Pod] = ()) -> tuple[Workload, ...]:
+def _read_makers(source: ListSource, *, has_leaders: bool = False) -> tuple[Workload, ...]:
     """Return the controllers of pods; LeaderWorkerSets only where a pod names one."""
     makers = [maker for kind in _MAKERS for maker in _list_workloads(source, kind)]
-    has_leaders = any(LEADER_WORKER_SET_LABEL in pod.metadata.labels for pod in pods)
     for kind in (*_FURTHER_MAKERS, *((LEADER_WORKER_SETS,) if has_leaders else ())):
         with suppress(ForbiddenError):
             makers += _list_workloads(source, kind)
@@ -377,13 +380,18 @@ def _read_queues(source: ListSource, unread: list[SnapshotKind]) -> dict[str, An
 
 def _believed(pods: tuple[Pod, ...], own_namespace: str) -> tuple[Pod, ...]:
     """Return pods without the labels of fences but in Berth's own namespace: anyone may make pods elsewhere."""
-    if not own_namespace:
+    # Asked of all pods for each look at a plan's next moves, and nearly always none is labelled.
+    labelled = [
+        index
+        for index, pod in enumerate(pods)
+        if FENCE_LABEL in (labels := pod.metadata.labels) or STANDING_FENCE_LABEL in labels
+    ]
+    if not own_namespace or not labelled:
         return pods
     believed_pods = [*pods]
-    for index, pod in enumerate(pods):
-        is_labelled = FENCE_LABEL in pod.metadata.labels or STANDING_FENCE_LABEL in pod.metadata.labels
-        if is_labelled and pod.metadata.namespace != own_namespace:
-            believed_pods[index] = _unlabelled(pod)
+    for index in labelled:
+        if pods[index].metadata.namespace != own_namespace:
+            believed_pods[index] = _unlabelled(pods[index])
     return tuple(believed_pods)
 
 

@@ -1,16 +1,18 @@
 """A snapshot of the cluster, immutable and sorted: the objects that Berth plans on."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
 from berth_core.errors import InputError
 from berth_core.gated_queues import GatedQueue, LocalQueue, offered_to_queues
+from berth_core.labels import PLACEHOLDER_LABEL, STANDING_FENCE_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.object_lists import (
     STAND_INS,
@@ -23,7 +25,7 @@ from berth_core.object_lists import (
     name_of,
 )
 from berth_core.objects.disruption_budgets import PodDisruptionBudget
-from berth_core.objects.metadata import Namespace
+from berth_core.objects.metadata import Namespace, api_group
 from berth_core.objects.nodes import Node
 from berth_core.objects.pods import Pod, PriorityClass
 from berth_core.pod_groups import PodGroup, PodGroupWorkload, VolcanoJob
@@ -57,6 +59,15 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
     GatedQueue: "gated_queues",
     LocalQueue: "local_queues",
 }
+_BY_NAME: Final = attrgetter("metadata.namespace", "metadata.name")
+_ORDERS: Final[Mapping[type[Listed], Callable[[Any], Any]]] = {
+    Workload: attrgetter("kind", "metadata.namespace", "metadata.name"),
+    PodGroup: attrgetter("api_group", "metadata.namespace", "metadata.name"),
+    QueueObject: attrgetter("api_group", "metadata.namespace", "metadata.name"),
+}
+"""The order of types whose objects may have one name and be of several kinds."""
+
+_WHY_UNREADABLE: Final = attrgetter("metadata.unreadable")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,12 +123,15 @@ class Snapshot:
         unreadable = [*self.unreadable]
         for type_, name in _FIELDS.items():
             objects: tuple[Listed, ...] = getattr(self, name)
-            if type_ not in STAND_INS and any(listed.metadata.unreadable for listed in objects):
-                unreadable += (listed for listed in objects if listed.metadata.unreadable)
-                objects = tuple(listed for listed in objects if not listed.metadata.unreadable)
-            if type_ is Pod and any(item.metadata.unreadable for item in objects):
-                objects = _placed_by_address(self.pods, self.nodes)
-            object.__setattr__(self, name, tuple(sorted(objects, key=_identity)))
+            if (type_ is Pod or type_ not in STAND_INS) and any(map(_WHY_UNREADABLE, objects)):
+                if type_ is Pod:
+                    objects = _placed_by_address(self.pods, self.nodes)
+                else:
+                    unreadable += (listed for listed in objects if listed.metadata.unreadable)
+                    objects = tuple(listed for listed in objects if not listed.metadata.unreadable)
+            # Each look at a plan's next moves sorts all pods and workloads: no function of ours is called for each.
+            order = _ORDERS.get(type_, _BY_NAME)
+            object.__setattr__(self, name, tuple(sorted(objects, key=order)))
         object.__setattr__(self, "unreadable", tuple(sorted(unreadable, key=_kind_and_identity)))
 
     def within(self, own_namespace: str) -> "Snapshot":
@@ -130,8 +144,24 @@ class Snapshot:
         `dataclasses.replace` sorts the objects of all kinds again, for each look at a plan's next moves several times.
         """
         copied = object.__new__(Snapshot)
-        for name in self.__dataclass_fields__:  # and nothing of what is cached
+        for name in self.__dataclass_fields__:  # and of what is cached only what each look asks several times
             object.__setattr__(copied, name, fields[name] if name in fields else getattr(self, name))
+        if copied.pods is self.pods and "marked_pods" in vars(self):
+            vars(copied)["marked_pods"] = self.marked_pods
+        return copied
+
+    def with_pods_in_order(self, pods: tuple[Pod, ...]) -> "Snapshot":
+        """Return a copy with other pods, which are in order already."""
+        placed = _placed_by_address(pods, self.nodes) if any(map(_WHY_UNREADABLE, pods)) else pods
+        return self.replace_in_order(pods=placed)
+
+    def without_marked(self, leaving: Collection[Pod]) -> "Snapshot":
+        """Return a copy without some of the marked pods."""
+        if not leaving:
+            return self
+        identities = set(map(id, leaving))
+        copied = self.replace_in_order(pods=tuple(pod for pod in self.pods if id(pod) not in identities))
+        vars(copied)["marked_pods"] = tuple(pod for pod in self.marked_pods if id(pod) not in identities)
         return copied
 
     @classmethod
@@ -223,6 +253,27 @@ class Snapshot:
     @cached_property
     def nodes_by_name(self) -> Mapping[str, Node]:
         return {node.metadata.name: node for node in self.nodes}
+
+    @cached_property
+    def workloads_by_name(self) -> Mapping[tuple[str, str, str, str], Workload]:
+        """Return the workloads by API group, kind, namespace and name."""
+        groups = {version: api_group(version) for version in {workload.api_version for workload in self.workloads}}
+        with_metadata = ((workload, workload.metadata) for workload in self.workloads)
+        return {
+            (groups[workload.api_version], workload.kind, metadata.namespace, metadata.name): workload
+            for workload, metadata in with_metadata
+        }
+
+    @cached_property
+    def marked_pods(self) -> tuple[Pod, ...]:
+        """Return the placeholders and the standing fences: few of all pods."""
+        return tuple(
+            [
+                pod
+                for pod in self.pods
+                if PLACEHOLDER_LABEL in (labels := pod.metadata.labels) or STANDING_FENCE_LABEL in labels
+            ]
+        )
 
     def pods_on(self, node_name: str) -> tuple[Pod, ...]:
         """Return the pods that are bound to a node and have not ended."""

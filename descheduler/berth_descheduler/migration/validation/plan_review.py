@@ -20,7 +20,6 @@ from berth_core import (
     MoveState,
     Node,
     PlannedMove,
-    Pod,
     Reservation,
     Snapshot,
 )
@@ -165,12 +164,11 @@ def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) 
     places = {
         reservation.metadata.uid for reservation in snapshot.reservations if _is_place_of(reservation, plan, positions)
     }
-    return snapshot.replace_in_order(
+    return _without_placeholders(snapshot, places).replace_in_order(
         nodes=tuple(_without_taints(node, plan) for node in snapshot.nodes),
         reservations=tuple(
             reservation for reservation in snapshot.reservations if reservation.metadata.uid not in places
         ),
-        pods=_without_placeholders(snapshot.pods, places),
     )
 
 
@@ -181,11 +179,10 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
         for reservation in snapshot.reservations
         if reservation.plan == plan and reservation.awaits_room
     }
-    return snapshot.replace_in_order(
+    return _without_placeholders(snapshot, rooms, only_unbound=True).replace_in_order(
         reservations=tuple(
             reservation for reservation in snapshot.reservations if reservation.metadata.uid not in rooms
-        ),
-        pods=_without_placeholders(snapshot.pods, rooms, only_unbound=True),
+        )
     )
 
 
@@ -205,17 +202,17 @@ def _is_place_of(reservation: Reservation, plan: str, positions: Collection[str]
 
 
 def _without_placeholders(
-    pods: tuple[Pod, ...], reservation_uids: Collection[str], *, only_unbound: bool = False
-) -> tuple[Pod, ...]:
-    """Return pods without the placeholders of some Reservations."""
-    placeholders = {
-        id(pod)
-        for pod in pods
-        if PLACEHOLDER_LABEL in pod.metadata.labels  # asked first, as few pods are placeholders
+    snapshot: Snapshot, reservation_uids: Collection[str], *, only_unbound: bool = False
+) -> Snapshot:
+    """Return a snapshot without the placeholders of some Reservations."""
+    placeholders = [
+        pod
+        for pod in snapshot.marked_pods
+        if PLACEHOLDER_LABEL in pod.metadata.labels
         and pod.metadata.labels.get(RESERVATION_LABEL) in reservation_uids
         and not (only_unbound and pod.spec.node_name)
-    }
-    return tuple(pod for pod in pods if id(pod) not in placeholders) if placeholders else pods
+    ]
+    return snapshot.without_marked(placeholders)
 
 
 def _without_taints(node: Node, plan: str) -> Node:

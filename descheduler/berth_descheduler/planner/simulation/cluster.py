@@ -272,7 +272,7 @@ def lent_nodes(snapshot: Snapshot) -> dict[NodeIndex, bool]:
     A node that is no longer labelled counts as lent until its fence is gone, and one without a fence yet is closed.
     """
     fences: defaultdict[str, set[str]] = defaultdict(set)
-    for pod in snapshot.pods:
+    for pod in snapshot.marked_pods:
         # Judged by the fences and not by the clock: what keeps pods off a lent node is its fence, which may be late.
         if STANDING_FENCE_LABEL in pod.metadata.labels and is_lent_fence(pod) and not pod.is_terminal:
             fences[pod.spec.node_name].add(pod.metadata.labels[STANDING_FENCE_LABEL])

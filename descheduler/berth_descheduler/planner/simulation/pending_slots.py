@@ -36,8 +36,11 @@ def reserved_slots(snapshot: Snapshot) -> tuple[Pod, ...]:
     live_reservations = [reservation for reservation in snapshot.reservations if reservation.is_live]
     if not live_reservations:
         return ()
-    placeholders = {pod.metadata.name for pod in snapshot.pods if PLACEHOLDER_LABEL in pod.metadata.labels}
-    placed_uids = {pod.metadata.uid for pod in snapshot.pods if pod.spec.node_name or pod.status.nominated_node_name}
+    placeholders = {pod.metadata.name for pod in snapshot.marked_pods if PLACEHOLDER_LABEL in pod.metadata.labels}
+    slots = (slot for reservation in live_reservations for slot in reservation.status.slots)
+    owner_uids = {slot.owner.uid for slot in slots if slot.owner is not None}
+    owners = [pod for pod in snapshot.pods if pod.metadata.uid in owner_uids] if owner_uids else []
+    placed_uids = {pod.metadata.uid for pod in owners if pod.spec.node_name or pod.status.nominated_node_name}
     return tuple(_slot_pods(live_reservations, placeholders, placed_uids))
 
 

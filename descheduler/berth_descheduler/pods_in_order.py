@@ -1,0 +1,60 @@
+"""The pods of a cluster in the order of a snapshot, kept from one look to the next: a later look costs what changed."""
+
+import threading
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from berth_core import FENCE_LABEL, STANDING_FENCE_LABEL, Pod
+from berth_core.labels import LEADER_WORKER_SET_LABEL
+
+_RARE_LABELS: Final = frozenset({FENCE_LABEL, STANDING_FENCE_LABEL, LEADER_WORKER_SET_LABEL})
+_ORDER: Final = attrgetter("metadata.namespace", "metadata.name")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedPods:
+    """All pods of a cluster in the order of a snapshot."""
+
+    pods: tuple[Pod, ...] = ()
+    have_fence_labels: bool = False
+    have_leaders: bool = False
+    """Whether a pod is of a LeaderWorkerSet."""
+
+
+class KeptPods:
+    """Puts the pods of one list after another in order; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pods: list[Pod] = []
+        self._identities: set[int] = set()
+        """Of these pods, whose own they are for as long as the pods are held."""
+        self._rare_labels: dict[int, frozenset[str]] = {}
+        """By the identity of each pod that has some."""
+
+    def order(self, listed: Sequence[Pod]) -> OrderedPods:
+        """Return the pods of a list, which mostly are the very ones of the last list, in order."""
+        with self._lock:
+            identities = set(map(id, listed))
+            added = [pod for pod in listed if id(pod) not in self._identities]
+            for gone in [identity for identity in self._rare_labels if identity not in identities]:
+                del self._rare_labels[gone]
+            for pod in added:
+                if labels := _RARE_LABELS.intersection(pod.metadata.labels):
+                    self._rare_labels[id(pod)] = labels
+            if 2 * len(added) > len(listed):
+                self._pods = sorted(listed, key=_ORDER)
+            elif added or len(identities) < len(self._identities):
+                self._pods = [pod for pod in self._pods if id(pod) in identities]
+                for pod in added:
+                    insort(self._pods, pod, key=_ORDER)
+            self._identities = identities
+            rare_labels = frozenset[str]().union(*self._rare_labels.values())
+            return OrderedPods(
+                pods=tuple(self._pods),
+                have_fence_labels=not rare_labels.isdisjoint({FENCE_LABEL, STANDING_FENCE_LABEL}),
+                have_leaders=LEADER_WORKER_SET_LABEL in rare_labels,
+            )
