@@ -39,7 +39,7 @@ from berth_descheduler.migration.moves.replacement_readiness import (
     find_trouble,
     seconds_to_start,
 )
-from berth_descheduler.migration.plans.watch import ObservedPlan
+from berth_descheduler.migration.plans.watch import ObservedPlan, owner_key
 
 _NO_PLACE: Final = frozenset(
     {ReservationProgress.NOT_CREATED, ReservationProgress.PENDING, ReservationProgress.UNVERIFIED}
@@ -150,23 +150,18 @@ def _count_misplaced(
     of pods and Reservations are not synchronous.
     """
     first_evictions = _first_evictions(observed_wave, moves, observed)
-    earliest = min((created for _, created in first_evictions.values()), default=None)
-    if earliest is None:
+    if not first_evictions:
         return
     known_uids = {memory.move.pod_uid for memory in moves} | {memory.successor.uid for memory in moves}
     known_uids |= observed_wave.placed_uids
-    for uid, pod in observed.pods.items():
-        # RFC 3339 times in UTC, which the API server writes to the second, are in order as strings, too.
-        if (pod.metadata.creation_timestamp or "") < earliest or uid in known_uids:
-            continue
-        replicas = owner_key(pod)
-        if replicas not in first_evictions or not runs_without_handover(pod):
-            continue
-        memory, created = first_evictions[replicas]
-        if (pod.metadata.creation_timestamp or "") >= created and (
-            now - memory.misplaced.setdefault(uid, now) >= gap_seconds
-        ):
-            observed_wave.replicas_by_owner[replicas].misplaced += (pod.spec.node_name,)
+    for replicas, (memory, created) in first_evictions.items():
+        for uid, pod in observed.pods_by_owner.get(replicas, {}).items():
+            # RFC 3339 times in UTC, which the API server writes to the second, are in order as strings, too.
+            is_known = (pod.metadata.creation_timestamp or "") < created or uid in known_uids
+            if is_known or not runs_without_handover(pod):
+                continue
+            if now - memory.misplaced.setdefault(uid, now) >= gap_seconds:
+                observed_wave.replicas_by_owner[replicas].misplaced += (pod.spec.node_name,)
 
 
 def _first_evictions(
@@ -201,14 +196,6 @@ def runs_without_handover(pod: Pod) -> bool:
         # The operator takes the label off only once the pod runs in its slot; one that never had it was not gated.
         and RESERVATION_LABEL not in pod.metadata.labels
     )
-
-
-def owner_key(pod: Pod) -> OwnerKey:
-    """Return the key of a pod's controller, as `MoveMemory.replicas` does."""
-    owner = pod.controller
-    if owner is None:
-        return (pod.metadata.namespace, pod.metadata.uid)
-    return (pod.metadata.namespace, owner.kind, owner.name, owner.uid)
 
 
 def note_unready_replicas(memory: MoveMemory, unready: Collection[OwnerKey], now: float) -> None:

@@ -8,8 +8,8 @@ from berth_core import BerthError, PlannedMove, Pod, api_group
 from berth_descheduler.migration.background_calls import BackgroundCalls
 from berth_descheduler.migration.moves.facts import Presence, Replacement
 from berth_descheduler.migration.moves.memory import MoveMemory, OwnerKey, Since
-from berth_descheduler.migration.moves.observation import WaveObservation, owner_key, placed_pods
-from berth_descheduler.migration.plans.watch import ObservedPlan
+from berth_descheduler.migration.moves.observation import WaveObservation, placed_pods
+from berth_descheduler.migration.plans.watch import ObservedPlan, owner_key
 from berth_kube import (
     DEPLOYMENTS,
     REPLICA_SETS,
@@ -29,10 +29,9 @@ def made_since(memory: MoveMemory, observed: ObservedPlan) -> dict[str, Pod]:
     begun_at = (reservation.metadata.creation_timestamp if reservation else None) or memory.place.created
     return {
         pod.metadata.name: pod
-        for uid, pod in observed.pods.items()
+        for uid, pod in observed.pods_by_owner.get(memory.replicas, {}).items()
         if (pod.metadata.creation_timestamp or "") >= begun_at
         and uid != memory.move.pod_uid
-        and owner_key(pod) == memory.replicas
         and not (pod.is_terminating or pod.is_terminal)
     }
 
@@ -118,10 +117,8 @@ def _count_settled(memory: MoveMemory, observed: ObservedPlan) -> int:
     """Return how many living pods a controller has, without new ones to which the place may still go."""
     new_pods, placed_uids = made_since(memory, observed), placed_pods(observed)
     return sum(
-        owner_key(pod) == memory.replicas
-        and not (pod.is_terminating or pod.is_terminal)
-        and (pod.metadata.name not in new_pods or uid in placed_uids)
-        for uid, pod in observed.pods.items()
+        not (pod.is_terminating or pod.is_terminal) and (pod.metadata.name not in new_pods or uid in placed_uids)
+        for uid, pod in observed.pods_by_owner.get(memory.replicas, {}).items()
     )
 
 

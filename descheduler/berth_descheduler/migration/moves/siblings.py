@@ -6,8 +6,7 @@ from typing import Final
 
 from berth_core import MoveReason, MoveState
 from berth_descheduler.migration.moves.memory import Eviction, MoveMemory, OwnerKey
-from berth_descheduler.migration.moves.observation import owner_key
-from berth_descheduler.migration.plans.watch import ObservedPlan
+from berth_descheduler.migration.plans.watch import ObservedPlan, owner_key
 
 _PAUSE_SECONDS: Final = 0.2
 """Between two counts of the controllers' pods: each count reads all of them."""

@@ -5,8 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from berth_core import MoveState, Pod
 from berth_descheduler.migration.moves.memory import MoveMemory, OwnerKey
-from berth_descheduler.migration.moves.observation import owner_key
-from berth_descheduler.migration.plans.watch import ObservedPlan
+from berth_descheduler.migration.plans.watch import ObservedPlan, owner_key
 from berth_descheduler.outcome import Whereabouts
 
 

@@ -5,8 +5,10 @@ namespace where it has none: no move costs a call of its own.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -50,7 +52,15 @@ class _PlanSeen(msgspec.Struct, frozen=True):
         return self.spec.aborted or self.metadata.deletion_timestamp is not None
 
 
-@dataclass(frozen=True, slots=True)
+def owner_key(pod: Pod) -> tuple[str, ...]:
+    """Return the key of a pod's controller, as `MoveMemory.replicas` does."""
+    owner = pod.controller
+    if owner is None:
+        return (pod.metadata.namespace, pod.metadata.uid)
+    return (pod.metadata.namespace, owner.kind, owner.name, owner.uid)
+
+
+@dataclass(frozen=True)
 class ObservedPlan:
     """The last observation of a plan, at one instant."""
 
@@ -63,6 +73,14 @@ class ObservedPlan:
     plan_exists: bool = True
     plan_aborted: bool = False
     """An abort was requested."""
+
+    @cached_property
+    def pods_by_owner(self) -> Mapping[tuple[str, ...], Mapping[str, Pod]]:
+        """Return the pods of each controller by UID, which each move under way asks for."""
+        pods_by_owner: defaultdict[tuple[str, ...], dict[str, Pod]] = defaultdict(dict)
+        for uid, pod in self.pods.items():
+            pods_by_owner[owner_key(pod)][uid] = pod
+        return dict(pods_by_owner)
 
 
 class PlanObservation:
