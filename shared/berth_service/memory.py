@@ -48,6 +48,14 @@ def release_memory() -> None:
     """
     forget_read_texts()
     gc.collect()
+    return_free_memory()
+
+
+def return_free_memory() -> None:
+    """Return what is free by now to the system, without a collection: a few milliseconds after small pieces of work.
+
+    Between what a large piece of work has left, the C library finds room for the next ones, and keeps their pages.
+    """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 

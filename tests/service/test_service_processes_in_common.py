@@ -151,6 +151,29 @@ def test_what_living_threads_have_freed_is_returned_where_threads_share_a_heap(h
     assert (kept_kilobytes > 5_000) is want_kept
 
 
+FREES_BELOW_WHAT_STAYS = """
+from berth_service.memory import return_free_memory, share_one_heap
+
+def resident_kilobytes():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+
+share_one_heap()
+blocks = [b"x" * 5_000 for _ in range(4_000)]
+stays = b"x" * 5_000
+del blocks
+before = resident_kilobytes()
+return_free_memory()
+print(before - resident_kilobytes())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such call")
+def test_what_is_free_below_what_stays_is_returned() -> None:
+    command = [sys.executable, "-c", FREES_BELOW_WHAT_STAYS]
+    assert int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) > 10_000
+
+
 def test_no_two_processes_have_one_name() -> None:
     assert unique_identity() != unique_identity()
 

@@ -54,7 +54,7 @@ from berth_descheduler.policy import PolicyError, PolicyRun, asked_by_people, ch
 from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, LeaseHolder, NotFoundError, released_pods
-from berth_service.memory import release_memory
+from berth_service.memory import release_memory, return_free_memory
 
 _LOG = structlog.get_logger(__name__)
 _LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -344,6 +344,7 @@ class Runner:
             self._sweep()
         except BerthError as error:
             _LOG.error(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
+        return_free_memory()  # it has read all nodes
         self._swept_at = now
 
     def _sweep(self) -> None:
