@@ -30,16 +30,15 @@ class KeptPods:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pods: list[Pod] = []
-        self._identities: set[int] = set()
-        """Of these pods, whose own they are for as long as the pods are held."""
         self._rare_labels: dict[int, frozenset[str]] = {}
         """By the identity of each pod that has some."""
 
     def order(self, listed: Sequence[Pod]) -> OrderedPods:
         """Return the pods of a list, which mostly are the very ones of the last list, in order."""
         with self._lock:
-            identities = set(map(id, listed))
-            added = [pod for pod in listed if id(pod) not in self._identities]
+            # Identities are the pods' own for as long as these are held.
+            known, identities = set(map(id, self._pods)), set(map(id, listed))
+            added = [pod for pod in listed if id(pod) not in known]
             for gone in [identity for identity in self._rare_labels if identity not in identities]:
                 del self._rare_labels[gone]
             for pod in added:
@@ -47,11 +46,10 @@ class KeptPods:
                     self._rare_labels[id(pod)] = labels
             if 2 * len(added) > len(listed):
                 self._pods = sorted(listed, key=_ORDER)
-            elif added or len(identities) < len(self._identities):
+            elif added or len(identities) < len(known):
                 self._pods = [pod for pod in self._pods if id(pod) in identities]
                 for pod in added:
                     insort(self._pods, pod, key=_ORDER)
-            self._identities = identities
             rare_labels = frozenset[str]().union(*self._rare_labels.values())
             return OrderedPods(
                 pods=tuple(self._pods),
