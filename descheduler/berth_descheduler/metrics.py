@@ -117,6 +117,8 @@ class CycleMetrics(CycleObserver):
         self._cycles = Counter(CYCLES, "Cycles by how far they came.", ["verdict"], registry=registry)
         self._failures = Counter(CYCLE_FAILURES, "Cycles that ended in an error.", registry=registry)
         self._phases = Histogram(PHASE_SECONDS, "Time by phase.", ["phase"], buckets=_BUCKETS, registry=registry)
+        for phase in Phase:
+            self._phases.labels(phase=phase.value)  # made here: in a run each would keep a page among its objects
         self._moves = Counter(MOVES, "Moves that are over.", ["method", "state", "reason"], registry=registry)
         self._rooms = Counter(ROOMS, "Rooms that are over.", ["state", "reason"], registry=registry)
         self._open = Gauge(OPEN_MOVES, "Moves of the running plan that are not over.", registry=registry)

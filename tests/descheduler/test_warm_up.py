@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from berth_core.clock import SystemClock
 from berth_core.errors import InputError
@@ -11,6 +12,8 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.controller import warm_up as module
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.controller.warm_up import warm_up
+from berth_descheduler.metrics import PHASE_SECONDS, CycleMetrics
+from berth_descheduler.outcome import Phase
 from berth_descheduler.picture import Picture
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins import installed_plugins
@@ -55,3 +58,9 @@ def test_a_planner_that_refuses_does_not_keep_the_service_from_starting(planner:
     planner.error = InputError("nodes", None, "some")
     warm_up(context_of(FakeCluster()))
     assert planner.plans == []
+
+
+def test_the_times_of_all_phases_are_there_before_the_first_run() -> None:
+    registry = CollectorRegistry()
+    CycleMetrics(registry, SystemClock())
+    assert {registry.get_sample_value(f"{PHASE_SECONDS}_count", {"phase": phase.value}) for phase in Phase} == {0.0}
