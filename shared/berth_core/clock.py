@@ -132,18 +132,27 @@ def read_timestamp(text: str | None) -> datetime | None:
         return None
 
 
-@lru_cache(maxsize=64)  # a status has the same few times in many places
 def format_timestamp(moment: datetime) -> str:
     """Format a `Time` as the API server writes it: UTC, `Z`, fractions of a second cut off."""
-    return _format_at_utc(moment, "seconds")
+    # Converted first: the cache would take the two moments of an hour that a zone has twice for one, as `fold` does not
+    # count when times of one zone are compared (PEP 495).
+    return _format_to_seconds(_at_utc(moment))
 
 
 def format_precise_timestamp(moment: datetime) -> str:
     """Format a `MicroTime`, as in Leases: UTC, six decimals, `Z`."""
-    return _format_at_utc(moment, "microseconds")
+    return _format(_at_utc(moment), "microseconds")
 
 
-def _format_at_utc(moment: datetime, timespec: str) -> str:
+def _at_utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+
+
+@lru_cache(maxsize=64)  # a status has the same few times in many places
+def _format_to_seconds(at_utc: datetime) -> str:
+    return _format(at_utc, "seconds")
+
+
+def _format(at_utc: datetime, timespec: str) -> str:
     # Not strftime: its %Y writes the year 1 as 1, which RFC 3339 parsers reject.
-    at_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     return at_utc.isoformat(timespec=timespec).removesuffix("+00:00") + "Z"

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -65,6 +66,12 @@ def test_times_are_written_in_utc() -> None:
     moment = datetime(2026, 11, 21, 8, 15, 0, 5, tzinfo=timezone(timedelta(hours=1)))
     assert format_timestamp(moment) == "2026-11-21T07:15:00Z"
     assert format_precise_timestamp(moment) == "2026-11-21T07:15:00.000005Z"
+
+
+def test_an_hour_that_a_zone_has_twice_is_written_as_two() -> None:
+    first = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    assert format_timestamp(first) == "2026-10-25T00:30:00Z"
+    assert format_timestamp(first.replace(fold=1)) == "2026-10-25T01:30:00Z"
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "0999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
