@@ -23,6 +23,7 @@ KubeError
 
 import re
 import ssl
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -352,7 +353,8 @@ def _is_another_server(cause: BaseException) -> bool:
             return isinstance(cause, transport_errors.SSLError)
 
 
-_OF_TRANSPORT: Final = (OSError, HTTPException, ValueError, transport_errors.HTTPError)
+_OF_TRANSPORT: Final = (OSError, HTTPException, ValueError, zlib.error, transport_errors.HTTPError)
+"""Errors of connections and of answers that cannot be read; none of ours is one of them."""
 
 
 def _root(error: BaseException) -> BaseException:

@@ -1,9 +1,10 @@
 import json
 import ssl
+import zlib
 from dataclasses import dataclass
 
 import pytest
-from urllib3.exceptions import SSLError
+from urllib3.exceptions import DecodeError, SSLError
 
 from berth_core.errors import BerthError, PermanentError, RetryableError
 from berth_kube.errors import (
@@ -230,6 +231,12 @@ def failed_connection_while_handling(handled: Exception) -> UnreachableError:
             raise ssl.SSLCertVerificationError(1, "certificate verify failed")
         except ssl.SSLError as refusal:
             return error_from_transport(CALL, "https://localhost", SSLError(refusal))
+
+
+def test_an_answer_that_cannot_be_unpacked_has_the_words_of_zlib() -> None:
+    refusal = zlib.error("Error -3 while decompressing data: incorrect header check")
+    error = error_from_transport(CALL, "https://localhost", DecodeError("failed to decode it", refusal))
+    assert error.message == str(refusal)
 
 
 def test_no_class_is_both_worth_repeating_and_not() -> None:
