@@ -26,7 +26,7 @@ from berth_operator.reservation.act.resync import Resync
 from berth_operator.reservation.actions import CreatePlaceholder
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
-from berth_operator.runtime.workqueue import STRAYS_KEY, KeyKind
+from berth_operator.runtime.workqueue import ENDING_KEY, STRAYS_KEY, KeyKind
 from builders import NOON, as_api, pod, task
 from handover_builders import DEADLINE, PLACE_UID, note, observe, owner_pod, place, placeholder, slot
 from operator_harness import OperatorHarness, harness
@@ -199,23 +199,41 @@ def test_a_sweep_queues_everything_that_could_be_amiss(harness: OperatorHarness)
         (KeyKind.NODE, "node-a"),
         (KeyKind.NODE, "node-b"),
         (STRAYS_KEY.kind, ""),
+        (ENDING_KEY.kind, ""),
     }
 
 
-def test_reservations_of_a_namespace_that_is_being_deleted_are_deleted(harness: OperatorHarness) -> None:
-    ending, other = (
-        place(slot(SlotState.HELD), uid="ending"),
-        place(slot(SlotState.HELD), namespace="shop", uid="other"),
-    )
-    ended = place(slot(SlotState.RELEASED), name="ended", uid="ended", phase=ReservationPhase.FAILED)
-    for one in (ending, other, ended):
-        harness.know(of=one)
-        harness.api.put(RESERVATIONS, as_api(one, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
+def with_namespaces_that_end(harness: OperatorHarness, *reservations: Reservation) -> None:
+    """Store Reservations; the namespaces default and elsewhere are being deleted, shop is not."""
+    for reservation in reservations:
+        harness.know(of=reservation)
+        harness.api.put(RESERVATIONS, as_api(reservation, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
     for name, phase in (("default", "Terminating"), ("shop", "Active"), ("elsewhere", "Terminating")):
         harness.api.put(NAMESPACES, {"metadata": {"name": name}, "status": {"phase": phase}})
+
+
+def uids_left(harness: OperatorHarness) -> set[str]:
+    return {body["metadata"]["uid"] for body in harness.api.raw(RESERVATIONS)}
+
+
+def test_reservations_of_a_namespace_that_is_being_deleted_are_deleted(harness: OperatorHarness) -> None:
+    with_namespaces_that_end(
+        harness,
+        place(slot(SlotState.HELD), uid="ending"),
+        place(slot(SlotState.HELD), namespace="shop", uid="other"),
+        place(slot(SlotState.RELEASED), name="ended", uid="ended", phase=ReservationPhase.FAILED),
+    )
     EndingNamespaces(harness.context).clear()
-    left = {body["metadata"]["uid"] for body in harness.api.raw(RESERVATIONS)}
-    assert left == {"other", "ended"}
+    assert uids_left(harness) == {"other", "ended"}
+
+
+def test_a_reservation_that_cannot_be_deleted_with_its_namespace_keeps_no_other_back(harness: OperatorHarness) -> None:
+    kept, ending = (place(slot(SlotState.HELD), name=name, uid=name) for name in ("kept", "ending"))
+    with_namespaces_that_end(harness, kept, ending)
+    harness.api.faults["delete reservations kept"] = error(InvalidObjectError)
+    with pytest.raises(InvalidObjectError):
+        EndingNamespaces(harness.context).clear()
+    assert uids_left(harness) == {"kept"}
 
 
 def test_namespaces_are_not_listed_while_nothing_is_reserved(harness: OperatorHarness) -> None:

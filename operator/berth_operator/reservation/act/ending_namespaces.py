@@ -4,13 +4,11 @@ The namespace controller deletes all pods before anything else (KEP-5080). One t
 a node that is away, keeps the Reservations of its namespace for as long.
 """
 
-from contextlib import suppress
 from typing import Final
 
-import msgspec
 import structlog
 
-from berth_core import ObjectMeta
+from berth_core import BerthError, Namespace, Reservation
 from berth_kube import NAMESPACES, RESERVATIONS, ConflictError, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import Context
@@ -18,10 +16,6 @@ from berth_operator.reservation.act.context import Context
 _ENDING: Final = "status.phase=Terminating"
 
 _LOG = structlog.get_logger(__name__)
-
-
-class _NamespaceName(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
 
 
 class EndingNamespaces:
@@ -32,17 +26,31 @@ class EndingNamespaces:
         self._cache = context.cache
 
     def clear(self) -> None:
-        """Delete the unfinished Reservations of namespaces that are being deleted; raises a KubeError."""
-        if not self._cache.live_namespaces():
+        """Delete the unfinished Reservations of namespaces that are being deleted.
+
+        One that cannot be deleted keeps no other back; its error is raised at the end, or that of the list.
+        """
+        live_namespaces = self._cache.live_namespaces()
+        if not live_namespaces:
             return
-        listed = self._client.list(NAMESPACES, field_selector=_ENDING, type=_NamespaceName).items
-        ending = self._cache.live_namespaces() & {namespace.metadata.name for namespace in listed}
-        if not ending:
+        listed = self._client.list(NAMESPACES, field_selector=_ENDING, type=Namespace).items
+        ending_namespaces = live_namespaces & {namespace.metadata.name for namespace in listed}
+        if not ending_namespaces:
             return
+        first_error: BerthError | None = None
         for reservation in self._cache.reservations():
-            meta = reservation.metadata
-            if meta.namespace not in ending or not reservation.is_live:
-                continue
-            with suppress(NotFoundError, ConflictError):  # it is gone, or another one has its name
-                self._client.delete(RESERVATIONS, meta.name, namespace=meta.namespace, uid=meta.uid)
-                _LOG.info(telemetry.NAMESPACE_ENDS, **{telemetry.KEY_RESERVATION: reservation.key})
+            if reservation.metadata.namespace in ending_namespaces and reservation.is_live:
+                try:
+                    self._delete(reservation)
+                except BerthError as error:
+                    first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+
+    def _delete(self, reservation: Reservation) -> None:
+        meta = reservation.metadata
+        try:
+            self._client.delete(RESERVATIONS, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except (NotFoundError, ConflictError):
+            return  # it is gone, or another one has its name
+        _LOG.info(telemetry.NAMESPACE_ENDS, **{telemetry.KEY_RESERVATION: reservation.key})
