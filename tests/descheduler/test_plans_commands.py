@@ -422,6 +422,20 @@ def test_a_plan_is_aborted(cluster: FakeCluster, capsys: Captured) -> None:
     assert "Running, aborting" in shown(capsys, "show", "plan-1")
 
 
+def test_a_plan_whose_deletion_waits_for_a_finalizer_is_shown_as_one_that_is_aborted(
+    cluster: FakeCluster, capsys: Captured
+) -> None:
+    being_deleted = {"deletionTimestamp": "2026-11-21T12:00:00Z", "finalizers": ["foregroundDeletion"]}
+    add(cluster, PROPOSED | {"metadata": PROPOSED["metadata"] | being_deleted})
+
+    text = shown(capsys, "show", "plan-1")
+
+    assert "Proposed, aborting" in text
+    assert "It waits for approval" not in text
+    (document,) = json.loads(shown(capsys, "plans", "--output=json"))["items"]
+    assert document["aborted"] is True
+
+
 def ends_after(cluster: FakeCluster, looks: int, status: dict[str, Any]) -> Callable[[str, str, str], None]:
     """Have a plan end by itself after it was looked at so often."""
     seen: list[str] = []

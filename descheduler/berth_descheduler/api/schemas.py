@@ -131,7 +131,7 @@ def describe_change(plan: MigrationPlan) -> PlanChange:
         phase=plan.phase,
         message=plan.status.message,
         approved=plan.spec.approved,
-        aborted=plan.spec.aborted,
+        aborted=plan.is_aborted,
         achieved=plan.status.achieved if plan.phase.terminal else None,
         rooms=describe_rooms(plan),
     )

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from berth_core import BerthError, Clock, MigrationPlan, PlanPhase
-from berth_descheduler.report import count_states
+from berth_descheduler.report import count_states, phase_in_words
 from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 
 POLL_SECONDS: Final = 0.5
@@ -85,7 +85,7 @@ class _PlanProgress:
         """Show where a plan stands."""
         statuses = plan.move_statuses
         moves_over = sum(status.state.terminal for status in statuses)
-        phase_text = plan.phase.value + (", aborting" if plan.spec.aborted and not plan.phase.terminal else "")
+        phase_text = phase_in_words(plan).plain
         task = self._bar.task_ids[0]
         self._bar.update(task, description=phase_text, total=len(statuses) or None, completed=moves_over)
         if not self.console.is_terminal and (plan.phase, moves_over) != self._last:

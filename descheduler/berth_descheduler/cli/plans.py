@@ -68,12 +68,12 @@ _FAILED: Final = 1
 
 
 def _waits_for_approval(plan: PlanHead) -> bool:
-    is_decided = plan.spec.approved or plan.spec.aborted or plan.spec.mode is RunMode.PLAN
+    is_decided = plan.spec.approved or plan.is_aborted or plan.spec.mode is RunMode.PLAN
     return plan.phase is PlanPhase.PROPOSED and not is_decided
 
 
 def _may_be_aborted(plan: PlanHead) -> bool:
-    return not (plan.phase.terminal or plan.spec.aborted)
+    return not (plan.phase.terminal or plan.is_aborted)
 
 
 def _plan_argument(takes: Callable[[PlanHead], bool]) -> Callable[[F], F]:

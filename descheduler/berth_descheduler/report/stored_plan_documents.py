@@ -72,6 +72,11 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         asked_for = self.spec.mode is not None and self.spec.predicted is None
         return PlanPhase.REQUESTED if asked_for else PlanPhase.PROPOSED
 
+    @property
+    def is_aborted(self) -> bool:
+        """Return what `MigrationPlan.is_aborted` does."""
+        return self.spec.aborted or self.metadata.deletion_timestamp is not None
+
 
 def list_plan(plan: PlanHead | MigrationPlan) -> ListedPlan:
     return ListedPlan(**_head_fields(plan))
@@ -122,7 +127,7 @@ def _head_fields(plan: PlanHead | MigrationPlan) -> dict[str, Any]:
         "approved": spec.approved,
         "approved_by": spec.approved_by,
         "approve_before": spec.approve_before,
-        "aborted": spec.aborted,
+        "aborted": plan.is_aborted,
         "aborted_by": spec.aborted_by,
         "phase": plan.phase,
         "message": status.message,

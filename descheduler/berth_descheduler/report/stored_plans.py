@@ -169,7 +169,7 @@ def _until(time: str | None, now: datetime) -> str:
 
 def phase_in_words(plan: MigrationPlan) -> Text:
     """Return the phase in its colour, with an abort under way."""
-    asked_to_stop = plan.spec.aborted and not plan.phase.terminal
+    asked_to_stop = plan.is_aborted and not plan.phase.terminal
     phase_text = f"{plan.phase.value}, aborting" if asked_to_stop else plan.phase.value
     return Text(phase_text, style=_PHASE_STYLES.get(plan.phase, ""))
 
@@ -204,7 +204,7 @@ def methods_in_words(plan: MigrationPlan) -> str:
 def what_to_do(plan: MigrationPlan) -> str:
     """Return what a proposed plan waits for, "" for any other."""
     name = plan.metadata.name
-    if plan.phase is not PlanPhase.PROPOSED or plan.spec.approved or plan.spec.aborted:
+    if plan.phase is not PlanPhase.PROPOSED or plan.spec.approved or plan.is_aborted:
         return ""
     if plan.spec.mode is RunMode.PLAN:
         return "It is only shown: run its policy in mode Approve or Auto to carry it out."

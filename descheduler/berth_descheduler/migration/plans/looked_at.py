@@ -110,7 +110,7 @@ def _differences(plan: MigrationPlan, then: LookedAt, earlier_plan: MigrationPla
             ("created", earlier_plan.metadata.creation_timestamp or "", plan.metadata.creation_timestamp or ""),
             ("phase", earlier_plan.phase.value, plan.phase.value),
             ("approved", _yes_or_no(earlier_plan.spec.approved), _yes_or_no(plan.spec.approved)),
-            ("aborted", _yes_or_no(earlier_plan.spec.aborted), _yes_or_no(plan.spec.aborted)),
+            ("aborted", _yes_or_no(earlier_plan.is_aborted), _yes_or_no(plan.is_aborted)),
         ]
     differences = [Difference(field, before, after) for field, before, after in pairs if before != after]
     if then.moves != now.moves:
