@@ -117,8 +117,8 @@ class PolicyStore:
         self._plans: Store[MigrationPlan] = Store()
         self._pace = WatchPace(_AT_REST)
         self._informers = (
-            self._informer(DESCHEDULER_POLICIES, DeschedulerPolicy, self._policies),
-            self._informer(MIGRATION_PLANS, MigrationPlan, self._plans),
+            self._informer(DESCHEDULER_POLICIES, DeschedulerPolicy, self._policies, wake_up.wake),
+            self._informer(MIGRATION_PLANS, MigrationPlan, self._plans, self._take_plans),
         )
         self.own = OwnPolicies(context.client, context.clock)
         """The policies that have no object of their own."""
@@ -134,11 +134,10 @@ class PolicyStore:
     def __exit__(self, *_: object) -> None:
         stop_informers(self._informers)
 
-    def _informer(self, resource: Resource, kind: type[T], store: Store[T]) -> Informer[T]:
+    def _informer(self, resource: Resource, kind: type[T], store: Store[T], changed: Callable[[], None]) -> Informer[T]:
         def handle(event: WatchItem[T]) -> None:
             if store.apply(event):
-                self._keep_pace()
-                self._wake_up.wake()
+                changed()
 
         def failed(error: BerthError) -> None:
             _LOG.error(telemetry.WATCH_FAILED, **{telemetry.KEY_ERROR: str(error)})
@@ -152,9 +151,11 @@ class PolicyStore:
             retry_seconds=_AGAIN_SECONDS,
         )
 
-    def _keep_pace(self) -> None:
-        """Notice a lost connection soon while there is an open plan, whose approval or abort may come."""
+    def _take_plans(self) -> None:
+        """Notice lost connections soon while there is an open plan, whose approval or abort may come."""
+        # Only in the thread of the plans' watch: another one could set the pace by plans that have changed meanwhile.
         self._pace.change(PROMPT_WATCH if any(map(is_open, self._plans.objects())) else _AT_REST)
+        self._wake_up.wake()
 
     def is_complete(self) -> bool:
         """Return whether everything has been seen once."""
