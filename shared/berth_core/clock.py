@@ -156,3 +156,9 @@ def _format_to_seconds(at_utc: datetime) -> str:
 def _format(at_utc: datetime, timespec: str) -> str:
     # Not strftime: its %Y writes the year 1 as 1, which RFC 3339 parsers reject.
     return at_utc.isoformat(timespec=timespec).removesuffix("+00:00") + "Z"
+
+
+def forget_times() -> None:
+    """Forget the times that were read and written so far."""
+    for cached in (parse_timestamp, _format_to_seconds):
+        cached.cache_clear()

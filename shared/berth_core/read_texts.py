@@ -1,6 +1,6 @@
 """Forgets the texts of a cluster whose meaning is cached."""
 
-from berth_core.clock import parse_timestamp
+from berth_core.clock import forget_times
 from berth_core.divided_amounts import DividedAmounts
 from berth_core.durations import parse_duration
 from berth_core.names import is_qualified_name
@@ -17,6 +17,7 @@ def forget_read_texts() -> None:
     """
     forget_quantities()
     forget_parts()
-    for cached in (api_group, is_qualified_name, is_valid, parse_duration, parse_timestamp):
+    forget_times()
+    for cached in (api_group, is_qualified_name, is_valid, parse_duration):
         cached.cache_clear()
     DividedAmounts.from_annotation.cache_clear()

@@ -260,5 +260,5 @@ def _cached_amount(raw: RawQuantity, *, in_millis: bool) -> int:
 
 def forget_quantities() -> None:
     """Forget the quantities that were read so far, as after a snapshot of a large cluster: each is read again."""
-    for cached in (parse_quantity, _read, _cached_amount):
+    for cached in (parse_quantity, _read, _readable, _cached_amount):
         cached.cache_clear()

@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -75,8 +76,10 @@ def caches_of_texts() -> Iterator[tuple[str, Any]]:
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "is_valid": (LabelSelectorRequirement(key="app", operator="Exists"),),
     "_read": ((("cpu", "1"),),),
+    "_readable": (ResourceAmounts.from_quantities({"cpu": "1"}),),
     "_cached_amount": ("1",),
     "parse_timestamp": ("2026-11-30T00:00:00Z",),
+    "_format_to_seconds": (datetime(2026, 11, 30, tzinfo=UTC),),
     "parse_duration": ("1h",),
 }
 OF_TYPES = frozenset({"_cached", "_type_info"})
