@@ -322,6 +322,7 @@ _BEFORE_SENDING: Final = (
     transport_errors.ConnectTimeoutError,
     transport_errors.ProxyError,
     transport_errors.LocationValueError,
+    transport_errors.ClosedPoolError,
 )
 
 

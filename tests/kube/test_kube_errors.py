@@ -4,7 +4,8 @@ import zlib
 from dataclasses import dataclass
 
 import pytest
-from urllib3.exceptions import DecodeError, SSLError
+from urllib3.connectionpool import HTTPConnectionPool
+from urllib3.exceptions import ClosedPoolError, DecodeError, SSLError
 
 from berth_core.errors import BerthError, PermanentError, RetryableError
 from berth_kube.errors import (
@@ -231,6 +232,11 @@ def failed_connection_while_handling(handled: Exception) -> UnreachableError:
             raise ssl.SSLCertVerificationError(1, "certificate verify failed")
         except ssl.SSLError as refusal:
             return error_from_transport(CALL, "https://localhost", SSLError(refusal))
+
+
+def test_of_a_pool_that_another_thread_has_closed_nothing_was_sent() -> None:
+    closed = ClosedPoolError(HTTPConnectionPool("localhost"), "Pool is closed.")
+    assert not error_from_transport(CALL, "http://localhost", closed).acted
 
 
 def test_an_answer_that_cannot_be_unpacked_has_the_words_of_zlib() -> None:
