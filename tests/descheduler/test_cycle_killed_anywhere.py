@@ -235,8 +235,8 @@ def killed_while_it_moves() -> FakeCluster:
         landing_late(cluster)
         process = MortalProcess(cluster, calls_to_live)
         assert is_killed(process, partial(run, process, process))
-        (found,) = cluster.objects["migrationplans"].values()
-        if found["status"]["phase"] == "Running":
+        (plan_left,) = cluster.objects["migrationplans"].values()
+        if plan_left["status"]["phase"] == "Running":
             return cluster
     raise AssertionError("unreachable")
 

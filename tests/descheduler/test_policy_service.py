@@ -301,7 +301,7 @@ def test_a_leader_carries_on_what_another_began(cluster: FakeCluster) -> None:
     assert {raw["reason"] for raw in cluster.raw(EVENTS)} >= {"Adopted", "Finished"}
 
 
-OPEN: Final = {"policy": "p", "mode": "Approve", "predicted": {"nodes": 3, "moves": 1, "waves": 1}}
+OPEN_PLAN: Final = {"policy": "p", "mode": "Approve", "predicted": {"nodes": 3, "moves": 1, "waves": 1}}
 
 
 def test_lost_connections_are_noticed_soon_while_a_plan_is_open() -> None:
@@ -309,7 +309,7 @@ def test_lost_connections_are_noticed_soon_while_a_plan_is_open() -> None:
     store = PolicyStore(Replica(cluster, "one").server._context, WakeUp())
     with store:
         soon("nothing is open", lambda: store.is_complete() and store._pace.settings != PROMPT_WATCH)
-        cluster.add(MIGRATION_PLANS, {"metadata": {"name": "x"}, "spec": OPEN, "status": {"phase": "Proposed"}})
+        cluster.add(MIGRATION_PLANS, {"metadata": {"name": "x"}, "spec": OPEN_PLAN, "status": {"phase": "Proposed"}})
         soon("a plan waits for its approval", lambda: store._pace.settings == PROMPT_WATCH)
         cluster.merge_patch(MIGRATION_PLANS, "x", {"status": {"phase": "Succeeded"}}, subresource="status")
         soon("it is over", lambda: store._pace.settings != PROMPT_WATCH)

@@ -71,9 +71,9 @@ def plan(name: str = "x", phase: str = "", *, hours: float = 1, **spec: Any) -> 
     return MigrationPlan.from_api({"metadata": metadata, "spec": body, "status": status})
 
 
-def being_deleted(one: MigrationPlan) -> MigrationPlan:
+def being_deleted(stored_plan: MigrationPlan) -> MigrationPlan:
     """Return a plan whose deletion waits for a finalizer, such as that of a deletion in the foreground."""
-    return replace(one, metadata=replace(one.metadata, deletion_timestamp=at(0)))
+    return replace(stored_plan, metadata=replace(stored_plan.metadata, deletion_timestamp=at(0)))
 
 
 def choose(policies: Sequence[ParsedPolicy], *plans: MigrationPlan) -> object:
@@ -156,9 +156,9 @@ def test_when_a_policy_is_due(one: ParsedPolicy, want_due: str | None, want_next
 
 
 def test_nothing_is_due_of_a_policy_that_is_being_deleted() -> None:
-    one = known(spec=HOURLY)
-    gone = replace(one.policy, metadata=replace(one.policy.metadata, deletion_timestamp=at(0)))
-    assert due(ParsedPolicy(gone, one.run)) == (None, None)
+    parsed = known(spec=HOURLY)
+    metadata = replace(parsed.policy.metadata, deletion_timestamp=at(0))
+    assert due(ParsedPolicy(replace(parsed.policy, metadata=metadata), parsed.run)) == (None, None)
 
 
 @pytest.mark.parametrize("phase", ["Requested", "Approved", "Running"])
