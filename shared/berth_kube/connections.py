@@ -1,6 +1,6 @@
 """Connections on which an exchange costs less processor time than on those of urllib3 and the standard library.
 
-They are of use only because a program makes thousands of small requests from many threads.
+That matters in a program that makes thousands of small requests from many threads.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 
 def use_lean_connections(manager: PoolManager) -> None:
-    """Let a pool manager that has no connection yet make lean ones."""
+    """Make a pool manager create lean connections; it must have no connection yet, and no SOCKS proxy."""
     manager.pool_classes_by_scheme = {"http": _LeanPool, "https": _LeanTlsPool}
 
 
@@ -23,6 +23,7 @@ class _OneWrite:
     """
 
     _held: list[bytes] | None = None
+    """Parts of the request that is being put together; None while there is none."""
 
     def request(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - what urllib3 passes
         self._held = []

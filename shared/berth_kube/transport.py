@@ -95,8 +95,8 @@ class _Route:
 
     client: "ApiClient"
     pool: HTTPConnectionPool
-    above: str
-    """The path of the server's address, below which that of a request is."""
+    base_path: str
+    """Path of the server's address, which comes before that of each request."""
 
 
 class Transport:
@@ -113,7 +113,7 @@ class Transport:
         self._answered_at = time.monotonic()
         self._client = self._make_client()
         self._route: _Route | None = None
-        """The connections of a client, which its pool manager would look up anew for each request."""
+        """That of the last request; the client's pool manager would look the pool up anew for each one."""
         self.grants = Grants()
         """What the API server has allowed to this client's user."""
 
@@ -210,12 +210,12 @@ class Transport:
                 answer = manager.urlopen(method, f"{client.configuration.host}{target}", **options)
             else:
                 route = self._route_of(client)
-                answer = route.pool.urlopen(method, f"{route.above}{target}", **options)
+                answer = route.pool.urlopen(method, f"{route.base_path}{target}", **options)
         except ClosedPoolError:  # closed since it was looked up, and nothing was sent
             answer = manager.urlopen(method, f"{client.configuration.host}{target}", **options)
         return answer
 
-    def _route_of(self, client: "ApiClient") -> "_Route":
+    def _route_of(self, client: "ApiClient") -> _Route:
         route = self._route
         if route is None or route.client is not client:
             host = client.configuration.host

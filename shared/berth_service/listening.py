@@ -42,7 +42,7 @@ class HandshakeLimit(socket.socket):
     ) -> None:
         """Take the place of a listening socket.
 
-        `established` returns the numbers of the sockets whose handshakes are over.
+        `established` returns the file descriptors of the connections whose handshakes are over.
         """
         super().__init__(listener.family, listener.type, listener.proto, fileno=listener.detach())
         self._max_handshakes = max_handshakes
@@ -75,8 +75,8 @@ class HandshakeLimit(socket.socket):
             connection.shutdown(socket.SHUT_RDWR)  # asyncio closes it then
 
 
-def socket_numbers(transports: Iterable[asyncio.BaseTransport | None]) -> frozenset[int]:
-    """Return the numbers of the sockets below transports; a closed one has none."""
+def file_descriptors(transports: Iterable[asyncio.BaseTransport | None]) -> frozenset[int]:
+    """Return the file descriptors of the sockets of transports, -1 for closed ones."""
     sockets = (None if transport is None else transport.get_extra_info("socket") for transport in transports)
     return frozenset(connection.fileno() for connection in sockets if connection is not None)
 

@@ -18,7 +18,7 @@ from berth_descheduler.api.certificate import Certificate
 from berth_descheduler.api.connections import CLOSE_SECONDS, TimeoutLoop, TimeoutProtocol, timeout_protocol
 from berth_descheduler.api.settings import RestSettings
 from berth_kube import ClientSettings, KubeClient, connect
-from berth_service.listening import HandshakeLimit, join_address, listen, socket_numbers
+from berth_service.listening import HandshakeLimit, file_descriptors, join_address, listen
 
 _LOG = structlog.get_logger(__name__)
 
@@ -42,9 +42,9 @@ class ClosingServer(uvicorn.Server):
         await asyncio.sleep(0)  # the loop closes an aborted socket in its next pass
 
     def established(self) -> frozenset[int]:
-        """Return the numbers of the sockets whose connections have been made."""
+        """Return the file descriptors of the connections whose handshakes are over."""
         connections = self.server_state.connections
-        return socket_numbers(
+        return file_descriptors(
             connection.transport for connection in connections if isinstance(connection, TimeoutProtocol)
         )
 

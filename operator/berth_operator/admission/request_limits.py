@@ -16,7 +16,7 @@ from aiohttp import ClientError, web
 from aiohttp.http import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
-from berth_service.listening import HandshakeLimit, listen, socket_numbers
+from berth_service.listening import HandshakeLimit, file_descriptors, listen
 
 # The API server takes 3 MiB (`MaxRequestBodyBytes` in apiserver's pkg/server/config.go), and a review may have an
 # object twice: as it is and as it was.
@@ -217,8 +217,8 @@ class ConnectionLimit:
         )
 
     def _established(self) -> frozenset[int]:
-        """Return the numbers of the sockets whose handshakes are over."""
-        return socket_numbers(connection.transport for connection in self._server.connections)
+        """Return the file descriptors of the connections whose handshakes are over."""
+        return file_descriptors(connection.transport for connection in self._server.connections)
 
     @contextmanager
     def answering(self, request: web.Request) -> Iterator[None]:

@@ -37,7 +37,7 @@ EventType: TypeAlias = Literal["Normal", "Warning"]
 
 _CLOCK_SKEW: Final = timedelta(minutes=1)
 """How far the clocks of two replicas may differ before a time is no longer believed."""
-_ANY: Final = frozenset(SlotState)
+_ANY_STATE: Final = frozenset(SlotState)
 _ON_OFFER: Final = frozenset({SlotState.HELD, SlotState.HANDING_OVER})
 
 
@@ -80,7 +80,7 @@ def compute_status(
         failed=counts[SlotState.LOST],
         conditions=compute_conditions(seen, state, is_available=_is_available(seen, state, counts), now=now),
         current_owner=next((slot.owner for slot in reversed(slots) if slot.owner is not None), None),
-        allocatable=readable_quantities(_amounts(requests, slots, _ANY)),
+        allocatable=readable_quantities(_amounts(requests, slots, _ANY_STATE)),
         held=readable_quantities(_amounts(requests, slots, _ON_OFFER)),
         allocated=readable_quantities(_amounts(requests, slots, {SlotState.TAKEN})),
         slots=slots,
@@ -299,7 +299,7 @@ def _count_by_task(slots: Iterable[Slot]) -> dict[str, TaskStatus]:
 def _amounts(
     requests: Mapping[str, ResourceAmounts], slots: Iterable[Slot], states: Container[SlotState]
 ) -> ResourceAmounts:
-    """Return the total requests of the slots in these states, by those of a slot of each task."""
+    """Return the total requests of the slots in these states; `requests` has those of one slot by task."""
     counts = Counter(slot.task for slot in slots if slot.state in states)
     return ResourceAmounts.total(requests[task].times(count) for task, count in counts.items())
 

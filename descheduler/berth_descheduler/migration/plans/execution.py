@@ -83,7 +83,7 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
         with context.timed(Phase.MOVE):  # 10 reserve, evict, hand over, each in its turn
             execution = _execute(context, plan, skipped_moves, adopted=adopted)
         with context.timed(Phase.VERIFY):  # 11 verify and report
-            outcome = _verify(context, plan, execution, _took(context, plan, begun_at, adopted=adopted))
+            outcome = _verify(context, plan, execution, _seconds_taken(context, plan, begun_at, adopted=adopted))
             _conclude(context, plan, execution, outcome)
     finally:
         with context.timed(Phase.UNTAINT):  # 12 let the sources be used again
@@ -93,7 +93,7 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
     return outcome
 
 
-def _took(context: PlanContext, plan: MigrationPlan, begun_at: float, *, adopted: bool) -> float:
+def _seconds_taken(context: PlanContext, plan: MigrationPlan, begun_at: float, *, adopted: bool) -> float:
     """Return the seconds that a plan took, from its first run on."""
     seconds = context.clock.monotonic() - begun_at
     started_at = read_timestamp(plan.status.start_time) if adopted else None

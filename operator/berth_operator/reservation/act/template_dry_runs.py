@@ -55,11 +55,13 @@ class TemplateDryRuns:
     def why_refused(self, reservation: Reservation) -> Verdict | None:
         """Return the API server's refusal of a template in either namespace."""
         name, namespace = reservation.metadata.name, reservation.metadata.namespace
-        written = templates_as_written(reservation)
-        if not written:
+        templates_text = templates_as_written(reservation)
+        if not templates_text:
             raw = self._client.get(RESERVATIONS, name, namespace=namespace)
-            written = msgspec.json.encode([task.get("template") or {} for task in raw["spec"]["tasks"] or ()]).decode()
-        shape = _digest_of_shape(written)
+            templates_text = msgspec.json.encode(
+                [task.get("template") or {} for task in raw["spec"]["tasks"] or ()]
+            ).decode()
+        shape = _digest_of_shape(templates_text)
         as_pod = (shape,)
         in_namespace = (shape, namespace, reservation.spec.scheduler_name)
         questions: list[tuple[tuple[str, ...], _Question]] = []
@@ -67,7 +69,7 @@ class TemplateDryRuns:
             questions.append((as_pod, self._why_malformed))
         if self._settings.limits.dry_runs and not self._was_accepted(in_namespace, _ASKED_SECONDS):
             questions.append((in_namespace, self._why_not_admitted))
-        templates = decode_json(written, list[dict[str, Any]]) if questions else []
+        templates = decode_json(templates_text, list[dict[str, Any]]) if questions else []
         for key, ask in questions:
             for template, task in zip(templates, reservation.spec.tasks, strict=True):
                 verdict = self._ask(ask, reservation, task, template)
@@ -155,10 +157,10 @@ _LABEL: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 @lru_cache(maxsize=16)  # many Reservations in a row have equal templates, and each text may take a mebibyte
-def _digest_of_shape(written: str) -> str:
+def _digest_of_shape(templates_text: str) -> str:
     """Return a digest shared by all templates that differ only in images, commands, variables and label values."""
     # A placeholder copies none of these: what one template was allowed to hold, all of its shape may.
-    shapes = [_shape(template) for template in decode_json(written, list[dict[str, Any]])]
+    shapes = [_shape(template) for template in decode_json(templates_text, list[dict[str, Any]])]
     return hashlib.sha256(msgspec.json.encode(shapes, order="deterministic")).hexdigest()[:32]
 
 

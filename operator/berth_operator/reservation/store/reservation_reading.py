@@ -49,7 +49,7 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
 
 
 def templates_as_written(reservation: Reservation) -> str:
-    """Return the templates with undecoded fields, a JSON list; "" where they are no longer kept."""
+    """Return the templates as a JSON list, with undecoded fields; "" where they are no longer kept."""
     return reservation.metadata.annotations.get(_WRITTEN_ANNOTATION, "")
 
 
