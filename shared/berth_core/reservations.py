@@ -67,8 +67,9 @@ class ReservationReason(StrEnum):
     CREATING_PLACEHOLDERS = "CreatingPlaceholders"
     """Pending: placeholders are being created."""
     PLACEHOLDER_REFUSED = "PlaceholderRefused"
-    """Pending: admission in Berth's namespace refuses a placeholder, or admission there or in the Reservation's
-    namespace does not answer; the message has the last answer. Berth tries again. Also the reason of an event."""
+    """Pending: admission in Berth's namespace refuses a placeholder, admission there or in the Reservation's namespace
+    does not answer, or a pod that has lost a placeholder's labels keeps its name; the message has the last answer.
+    Berth tries again. Also the reason of an event."""
     AWAITING_SCHEDULER = "AwaitingScheduler"
     """Pending: no scheduler has tried the placeholders yet."""
     UNSCHEDULABLE_YET = "UnschedulableYet"

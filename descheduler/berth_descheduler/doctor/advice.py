@@ -219,7 +219,8 @@ _OF_THE_KERNEL: Final[Mapping[Invariant, Advice]] = {
     Invariant.PLACEHOLDER_REFUSED: Advice(
         what="Admission in Berth's own namespace refuses the placeholder that would hold a place, or does not answer.",
         why="The place is not held, and nothing is evicted for it. Berth tries again until the Reservation ends.",
-        to_do="The message has the answer; exempt Berth's namespace, or mend the webhook. What is in force there:",
+        to_do="The message has the answer, or the pod to delete; exempt Berth's namespace, or mend the webhook. "
+        "What is in force there:",
         command="kubectl get limitranges,resourcequotas --namespace {own}",
     ),
     Invariant.TRIAL_UNBOUNDED: Advice(
