@@ -162,7 +162,7 @@ def quick(**limits: float) -> RestSettings:
     free = {"rate_per_second": 10_000.0, "burst": 10_000, **limits}
     times = RestTimes(
         header_seconds=30, body_seconds=30, idle_seconds=30, write_seconds=30, request_seconds=40, call_seconds=30,
-        stream_seconds=600, heartbeat_seconds=0.3, linger_seconds=0.2, capacity_seconds=0.5, stop_seconds=2,
+        stream_seconds=600, heartbeat_seconds=0.3, linger_seconds=600, capacity_seconds=0.5, stop_seconds=2,
         authentication_wait_seconds=30, body_grace_seconds=30, findings_seconds=0.5,
     )  # fmt: skip
     return RestSettings(limits=RestLimits(**cast("dict[str, Any]", free)), times=times)
