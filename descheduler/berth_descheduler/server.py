@@ -43,6 +43,7 @@ from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import RunDefaults, read_plan_settings
 from berth_descheduler.policy_metrics import PolicyMetrics
+from berth_descheduler.run_watch import RunWatch
 from berth_descheduler.settings import PLAN_RETENTION, CycleSettings, Service, ServiceSettings
 from berth_descheduler.traces import plan_traces
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
@@ -76,6 +77,7 @@ class DeschedulerService:
         self._stop = stop
         self._watchers = watchers
         self.picture = Picture(client, settings.namespace)
+        self.run_watch = RunWatch(clock)
         self.registry = CollectorRegistry()
         self.busy = False
         self.metrics = CycleMetrics(self.registry, clock)
@@ -95,17 +97,20 @@ class DeschedulerService:
         """Run one cycle; raises `BerthError`."""
         planner = self._planner.at(self._clock.now())
         defaults, registry = RunDefaults(self._settings, planner), installed_plugins()
-        context = CycleContext(
-            self._client,
-            self._clock,
-            join_observers(self.metrics, self._watchers),
-            self._stop,
-            settings_of_plan=lambda plan: read_plan_settings(self._client, plan, defaults, registry, self._clock.now()),
-            picture=self.picture,
-        )
         self.busy = True
         try:
-            return Cycle(context, self._settings, planner).run()
+            with self.run_watch.running() as clock:
+                context = CycleContext(
+                    self._client,
+                    clock,
+                    join_observers(self.metrics, self._watchers),
+                    self._stop,
+                    settings_of_plan=lambda plan: read_plan_settings(
+                        self._client, plan, defaults, registry, clock.now()
+                    ),
+                    picture=self.picture,
+                )
+                return Cycle(context, self._settings, planner).run()
         except BerthError:
             self.metrics.cycle_failed()
             raise
@@ -137,6 +142,7 @@ class PolicyService:
         self.metrics = PolicyMetrics(self.registry, context.clock)
         self._context = context
         self._elector = LeaderElector(context, self.metrics, stop)
+        self.run_watch = self._elector.run_watch
 
     def readiness(self) -> dict[str, object]:
         """Return whether this replica does its part."""
@@ -245,8 +251,17 @@ def _serve(
         state = service.readiness()
         return Answer.from_state(state, good=bool(state["ready"]))
 
+    def answer_healthz() -> Answer:
+        is_stuck = service.run_watch.is_stuck()
+        state = {"healthy": not is_stuck, "runSilentSeconds": round(service.run_watch.silent_seconds())}
+        return Answer.from_state(state, good=not is_stuck)
+
     with HealthServer(
-        service_settings.health_host, service_settings.health_port, service.registry, readyz=answer_readyz
+        service_settings.health_host,
+        service_settings.health_port,
+        service.registry,
+        readyz=answer_readyz,
+        healthz=answer_healthz,
     ) as server:
         _LOG.info(
             telemetry.STARTED,

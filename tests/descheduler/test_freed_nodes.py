@@ -13,6 +13,7 @@ from berth_core.labels import FREED_ANNOTATION, FREED_TAINT
 from berth_descheduler.controller.runner import Runner
 from berth_descheduler.migration.nodes.freed_marks import FreedMark, Freeing, Wanted, mark_freed, sweep_freed_nodes
 from berth_descheduler.picture import Picture
+from berth_descheduler.run_watch import RunWatch
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.errors import ServerError
@@ -232,7 +233,7 @@ def test_a_service_takes_the_marks_off_as_soon_as_the_policy_is_gone() -> None:
     defaults = SimpleNamespace(cycle=CycleSettings())
     context = SimpleNamespace(client=made, clock=FakeClock(), defaults=defaults, picture=Picture(made, ""))  # type: ignore[arg-type]
     lease = SimpleNamespace(acquire=lambda _seconds: False)
-    runner = Runner(context, policies, None, lease, threading.Event())  # type: ignore[arg-type]
+    runner = Runner(context, policies, None, lease, threading.Event(), RunWatch(FakeClock()))  # type: ignore[arg-type]
 
     def marks_after(*left: str) -> tuple[list[str], list[str]]:
         policies.known_ones = dict.fromkeys(left, nightly)

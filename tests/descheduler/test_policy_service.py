@@ -16,7 +16,7 @@ from berth_core.clock import SystemClock, format_timestamp
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.names import LEADER_LEASE, scheduled_plan_name
 from berth_core.policies import VALID, DeschedulerPolicy
-from berth_descheduler import picture
+from berth_descheduler import cycle, picture, run_watch
 from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.migration.plans import requests as plan_requests
@@ -157,6 +157,23 @@ def test_a_run_leaves_no_idle_connections(cluster: FakeCluster, monkeypatch: pyt
     put(cluster, trigger={"interval": "1h"}, mode="Plan")
     with serving(cluster):
         eventually("they are closed after it has run", lambda: "Planned" in closed, seconds=LONG)
+
+
+def test_a_run_that_hangs_is_noticed(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, plan_as_usual = threading.Event(), cycle.plan
+
+    def plan_late(*given: Any) -> Any:  # noqa: ANN401 - what the planner takes and returns
+        assert goes_on.wait(LONG)
+        return plan_as_usual(*given)
+
+    monkeypatch.setattr(cycle, "plan", plan_late)
+    monkeypatch.setattr(run_watch, "_STUCK_SECONDS", 0.3)
+    put(cluster, trigger={"interval": "1h"}, mode="Plan")
+    with serving(cluster) as replica:
+        eventually("it is stuck", replica.server.run_watch.is_stuck, seconds=LONG)
+        goes_on.set()
+        eventually("it has run", has_run(cluster), seconds=LONG)
+        assert not replica.server.run_watch.is_stuck()
 
 
 @pytest.mark.parametrize(("mode", "want"), [(RunMode.PLAN, PlanPhase.PROPOSED), (RunMode.AUTO, PlanPhase.SUCCEEDED)])

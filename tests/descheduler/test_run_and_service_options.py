@@ -29,6 +29,7 @@ from berth_descheduler.observers import CycleObserver
 from berth_descheduler.options.policy import settings_to_serve
 from berth_descheduler.options.running import cycle_settings, run_planner_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
+from berth_descheduler.run_watch import RunWatch
 from berth_descheduler.server import DeschedulerService, read_service_settings, serve
 from berth_descheduler.settings import (
     Approval,
@@ -493,6 +494,8 @@ class AskedWhileItRuns:
     def __init__(self, *, ready: bool) -> None:
         self.registry = CollectorRegistry()
         self.metrics = CycleMetrics(self.registry, FakeClock())
+        self.clock = FakeClock()
+        self.run_watch = RunWatch(self.clock)
         self.ready = ready
         self.logs: list[Any] = []
 
@@ -501,7 +504,7 @@ class AskedWhileItRuns:
 
     def run(self, _how: ServiceSettings) -> bool:
         address = self.logs[0][telemetry.KEY_ADDRESS]
-        assert ask(address, "/healthz") == (200, "text/plain", "ok\n")
+        assert ask_state(address, "/healthz") == (200, {"healthy": True, "runSilentSeconds": 0})
         assert ask_state(address, "/readyz") == (200 if self.ready else 503, self.readiness())
         assert "berth_moves_open" in ask(address, "/metrics")[2]
         return True
@@ -513,6 +516,27 @@ def test_the_service_answers_probes_and_scrapes(*, ready: bool) -> None:
     how = read_service_settings(service_options())
     with capture_logs() as asked.logs:
         assert service._serve(asked, how, SETTINGS, lambda: None) == 0  # type: ignore[arg-type]
+
+
+class StuckWhileItRuns(AskedWhileItRuns):
+    """A service whose run does nothing for an hour, and then goes on."""
+
+    def run(self, _how: ServiceSettings) -> bool:
+        address = self.logs[0][telemetry.KEY_ADDRESS]
+        with self.run_watch.running() as clock:
+            self.clock.advance(3600)
+            assert ask_state(address, "/healthz") == (503, {"healthy": False, "runSilentSeconds": 3600})
+            clock.sleep(1)
+            assert ask_state(address, "/healthz")[0] == 200
+            self.clock.advance(3600)
+        assert ask_state(address, "/healthz")[0] == 200
+        return True
+
+
+def test_a_service_whose_run_is_stuck_is_not_healthy() -> None:
+    stuck = StuckWhileItRuns(ready=True)
+    with capture_logs() as stuck.logs:
+        assert service._serve(stuck, read_service_settings(service_options()), SETTINGS, lambda: None) == 0  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("cluster")

@@ -17,6 +17,7 @@ from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
 from berth_descheduler.migration.plans.leases import leader_lease, run_lease
 from berth_descheduler.policy_metrics import PolicyMetrics
 from berth_descheduler.registry import EVERY_CAPABILITY
+from berth_descheduler.run_watch import RunWatch
 
 _LOG = structlog.get_logger(__name__)
 _TRY_SECONDS: Final = 2.0
@@ -29,6 +30,7 @@ class LeaderElector:
 
     def __init__(self, context: ServiceContext, metrics: PolicyMetrics, stop: threading.Event) -> None:
         self._context = context
+        self.run_watch = RunWatch(context.clock)
         self._metrics = metrics
         self._stop = stop
         cycle = context.defaults.cycle
@@ -108,7 +110,7 @@ class LeaderElector:
             show_kept_nodes=self._metrics.keep_nodes,
         )
         works = ((capability.name, capability.work(leading)) for capability in EVERY_CAPABILITY)
-        runner = Runner(self._context, store, self._metrics, self._run_lease, wake_up.event())
+        runner = Runner(self._context, store, self._metrics, self._run_lease, wake_up.event(), self.run_watch)
         threads = [
             threading.Thread(
                 target=status_controller.work_until, args=(self._is_over,), name="status_controller", daemon=True

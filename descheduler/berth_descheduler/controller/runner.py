@@ -52,6 +52,7 @@ from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.policy import PolicyError, PolicyRun, asked_by_people, choose_plan_settings, requested_settings
 from berth_descheduler.policy_metrics import PolicyMetrics
+from berth_descheduler.run_watch import RunWatch
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, LeaseHolder, NotFoundError, released_pods
 from berth_service.memory import release_memory, return_free_memory
@@ -92,12 +93,14 @@ class Runner:
         metrics: PolicyMetrics,
         lease: LeaseHolder,
         wake_up: threading.Event,
+        run_watch: RunWatch,
     ) -> None:
         self._context = context
         self._store = store
         self._metrics = metrics
         self._lease = lease
         self._wake_up = wake_up
+        self._run_watch = run_watch
         self._backoff = FailureBackoff()
         self._has_worked = False
         self._swept_at: float | None = None
@@ -256,20 +259,23 @@ class Runner:
             return None
         keys = {telemetry.KEY_POLICY: settings.policy, telemetry.KEY_TRIGGER: settings.trigger}
         _LOG.info(telemetry.POLICY_RUN, **keys)
-        # Plans that other runs left are tasks of their own, by their own policies, so this run continues none.
-        context = CycleContext(
-            self._context.client,
-            self._context.clock,
-            join_observers(self._metrics, self._context.watchers),
-            stop,
-            settings_of_plan=lambda _: None,
-            picture=self._context.picture,
-        )
-        cycle = Cycle(context, settings, assignment.planner, self._lease)
         name = assignment.plan.metadata.name if assignment.plan else settings.plan_name
         try:
-            with self._store.in_progress(name), self._metrics.running(settings.policy):
-                outcome = assignment.perform(cycle)
+            with (
+                self._store.in_progress(name),
+                self._metrics.running(settings.policy),
+                self._run_watch.running() as clock,
+            ):
+                context = CycleContext(
+                    self._context.client,
+                    clock,
+                    join_observers(self._metrics, self._context.watchers),
+                    stop,
+                    # Plans that other runs left are tasks of their own, by their own policies: this one continues none.
+                    settings_of_plan=lambda _: None,
+                    picture=self._context.picture,
+                )
+                outcome = assignment.perform(Cycle(context, settings, assignment.planner, self._lease))
         except BerthError as error:
             _LOG.error(telemetry.WORK_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
             self._record_failure(assignment, begun_at, error, str(error))

@@ -20,6 +20,7 @@ from berth_descheduler.picture import Picture
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults, read_policy
 from berth_descheduler.policy_metrics import PolicyMetrics
+from berth_descheduler.run_watch import RunWatch
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, REVOCABLE_ZONES
 from berth_kube.client import connect
 from builders import NOON_TEXT, FakeClock
@@ -154,7 +155,8 @@ def test_a_policy_of_people_is_the_one_of_its_name_as_soon_as_it_is_made() -> No
     with PolicyStore(context, wake_up) as store:
         assert store.wait(lambda: False)
         store.look_at_own()
-        runner = Runner(context, store, metrics, run_lease(cluster.as_client(), FakeClock(), SETTINGS), wake_up.event())
+        lease = run_lease(cluster.as_client(), FakeClock(), SETTINGS)
+        runner = Runner(context, store, metrics, lease, wake_up.event(), RunWatch(FakeClock()))
         assert runner._read_policy(name).metadata.uid == "uid-rz1"
         head = {"name": name, "uid": "uid-of-people", "generation": 1, "creationTimestamp": NOON_TEXT}
         cluster.add(DESCHEDULER_POLICIES, {"metadata": head, "spec": {"profiles": [{"name": "p"}]}, "status": {}})
