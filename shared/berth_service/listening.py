@@ -11,6 +11,9 @@ from typing import Any, Final
 
 _EVERYWHERE: Final = "::"
 """All addresses of both families."""
+
+_MAX_AT_ONCE: Final = 16
+"""Connections that are accepted before those that have begun go on."""
 _EVERYWHERE_OF_IPV4: Final = "0.0.0.0"  # noqa: S104 - what an operator of a cluster asks for
 _WITHOUT_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
@@ -34,7 +37,8 @@ class HandshakeLimit(socket.socket):
     """A listening socket that ends TLS handshakes where there are too many, the oldest of the busiest address first.
 
     asyncio makes no protocol's connection before its handshake is over, so limits of a protocol do not count those that
-    have begun and go on no further; each has a file of the process meanwhile.
+    have begun and go on no further; each has a file of the process meanwhile. It accepts as many connections at once as
+    the backlog has, too: in a flood, all handshakes would be ended before they could go on.
     """
 
     def __init__(
@@ -49,10 +53,24 @@ class HandshakeLimit(socket.socket):
         self._established = established
         self._begun: list[tuple[str, socket.socket]] = []
         """Accepted connections with the addresses of their peers, oldest first; the handshakes of some are over."""
+        self._at_once = 0
+        """Connections accepted since the last BlockingIOError."""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; at the limit, another one makes room for it."""
-        connection, address = super().accept()
+        """Accept a connection; at the limit, another one makes room for it.
+
+        Raises BlockingIOError where none waits, and after each few, so that the loop looks at the others before it
+        comes back.
+        """
+        if self._at_once >= _MAX_AT_ONCE:
+            self._at_once = 0
+            raise BlockingIOError(errno.EAGAIN, "others go on first")
+        try:
+            connection, address = super().accept()
+        except BlockingIOError:
+            self._at_once = 0
+            raise
+        self._at_once += 1
         if len(self._begun) >= self._max_handshakes:
             self._make_room()
         self._begun.append((str(address[0]), connection))

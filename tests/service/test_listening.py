@@ -2,6 +2,7 @@
 # ruff: noqa: ANN401 - as socket has it
 
 import errno
+import itertools
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -56,6 +57,27 @@ def test_of_too_many_handshakes_the_oldest_of_the_busiest_address_makes_room() -
         peers = [stack.enter_context(connection_to(listener, address))[0] for address in addresses]
         assert peers[1].recv(1) == b"", "it is ended"
         assert not any(is_ended(peer) for peer in peers if peer is not peers[1])
+
+
+def test_handshakes_go_on_between_a_few_connections_and_the_next_few() -> None:
+    with ExitStack() as stack:
+        listener = stack.enter_context(HandshakeLimit(listen(IPV4, 0, backlog=64), 256, frozenset))
+        listener.settimeout(0)
+        address = (IPV4, listener.getsockname()[1])
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(address, timeout=PATIENCE_SECONDS))
+        turns = [accepted_in_a_turn(listener, stack) for _ in range(4)]
+    assert turns == [16, 16, 8, 0]
+
+
+def accepted_in_a_turn(listener: socket.socket, stack: ExitStack) -> int:
+    """Accept as an event loop does, until there seems to be no more; return how many connections there were."""
+    for count in itertools.count():
+        try:
+            stack.enter_context(listener.accept()[0])
+        except BlockingIOError:
+            return count
+    raise AssertionError
 
 
 @contextmanager
