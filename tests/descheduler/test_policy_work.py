@@ -280,6 +280,14 @@ def test_the_oldest_plans_go_that_are_over_and_long_past() -> None:
     assert [one.metadata.name for one in surplus] == ["plan-6", "plan-7"]
 
 
+def test_plans_that_are_being_deleted_neither_count_nor_are_deleted_again() -> None:
+    keeper = {"p": known(spec={"plansKept": 2})}
+    plans = [plan(f"plan-{hours}", "Succeeded", hours=hours) for hours in (10, 20, 30, 40)]
+    plans[0], plans[3] = being_deleted(plans[0]), being_deleted(plans[3])
+    assert plans_over_history_limit(keeper, plans, NOW) == ()
+    assert [one.metadata.name for one in expired_plans({}, plans, NOW, timedelta(hours=15))] == ["plan-20", "plan-30"]
+
+
 def test_the_plans_of_a_policy_that_cannot_be_run_are_kept() -> None:
     bad = {"p": known(spec={"nodeSelector": "a b", "plansKept": 1})}
     assert plans_over_history_limit(bad, [plan(f"plan-{n}", "Succeeded", hours=n) for n in range(9)], NOW) == ()

@@ -20,7 +20,7 @@ def plans_over_history_limit(
         if isinstance(parsed.run, PolicyError):
             continue
         cool_down = parsed.run.cycle.pod_cool_down
-        ended_plans = [plan for plan in plans if plan.spec.policy == policy_name and not is_open(plan)]
+        ended_plans = [plan for plan in plans if plan.spec.policy == policy_name and _may_go(plan)]
         ended_plans.sort(key=_age, reverse=True)
         surplus += [plan for plan in ended_plans[parsed.run.plans_kept :] if _ended_before(plan, now - cool_down)]
     return tuple(surplus)
@@ -40,8 +40,13 @@ def expired_plans(
         parsed.run.cycle.pod_cool_down for parsed in known.values() if not isinstance(parsed.run, PolicyError)
     )
     oldest_kept = now - max([retention, *cool_downs])
-    ended_plans = (plan for plan in plans if plan.spec.policy not in known and not is_open(plan))
+    ended_plans = (plan for plan in plans if plan.spec.policy not in known and _may_go(plan))
     return tuple(plan for plan in ended_plans if _ended_before(plan, oldest_kept))
+
+
+def _may_go(plan: MigrationPlan) -> bool:
+    """Return whether a plan has ended; one whose deletion waits for a finalizer is not deleted again."""
+    return not is_open(plan) and plan.metadata.deletion_timestamp is None
 
 
 def _age(plan: MigrationPlan) -> tuple[str, int]:
