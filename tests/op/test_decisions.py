@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth_core import Pod
@@ -606,6 +607,13 @@ def test_a_finished_reservation_is_collected_after_its_retention() -> None:
     assert early.actions == ()
     assert early.wake_seconds == pytest.approx(1)
     assert decide_now(observe(OVER), seconds=3600).actions == (DeleteReservation(),)
+
+
+def test_a_finished_reservation_whose_deletion_waits_for_a_finalizer_is_not_deleted_again() -> None:
+    going = msgspec.structs.replace(OVER.metadata, deletion_timestamp=NOON_TEXT)
+    goes = msgspec.structs.replace(OVER, metadata=going)
+    decision = decide_now(observe(goes), seconds=7200)
+    assert (decision.actions, decision.wake_seconds) == ((), None)
 
 
 NO_TIMES_OF_AN_END = {

@@ -75,7 +75,9 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
     phase = status.state.phase if status.state else ReservationPhase.PENDING
     if phase.terminal:
         actions = _finalize(seen, views, now, settings)
-        retention_left = _retention_left(status, now, settings)
+        # One whose deletion waits for a finalizer needs no further one, which would change nothing.
+        is_kept = seen.reservation.metadata.deletion_timestamp is None
+        retention_left = _retention_left(status, now, settings) if is_kept else None
         if retention_left is not None and retention_left <= 0:
             actions.append(DeleteReservation())
         wakes = [retention_left]
