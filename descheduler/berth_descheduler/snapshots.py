@@ -85,6 +85,7 @@ from berth_kube import (
     ServerError,
 )
 from berth_service.standard_output import own_output
+from berth_service.whole_files import replace_file
 
 STANDARD_STREAM: Final = "-"
 """As a file name: standard input or output."""
@@ -462,7 +463,7 @@ def dump_cluster(source: ListSource, beside: Iterable[ObjectKind] = (), own_name
 def write_snapshot_file(name: str, raw: bytes) -> None:
     """Write a snapshot to a file, packed if its name ends in `.gz`, or to standard output for `-`.
 
-    Raises `InputError` where the file cannot be written.
+    Raises `InputError` where the file cannot be written; what it held before is still there then.
     """
     if name == STANDARD_STREAM:
         own_output().buffer.write(raw)
@@ -471,7 +472,7 @@ def write_snapshot_file(name: str, raw: bytes) -> None:
     # Without the time in its head, so that equal snapshots make equal files.
     packed = gzip.compress(raw, mtime=0) if name.endswith(_GZIP_SUFFIX) else raw
     try:
-        Path(name).write_bytes(packed)
+        replace_file(Path(name), packed)
     except OSError as error:
         raise InputError("--file", name, f"a file that can be written ({error.strerror})") from error
 

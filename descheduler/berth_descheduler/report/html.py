@@ -1,7 +1,6 @@
 """`--report FILE.html`: the option, the rendered page and the file."""
 
 import re
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +11,7 @@ import click
 
 from berth_core import InputError, printable_text
 from berth_descheduler.report.page import LISTED_MOVES, LISTED_NODES, LISTED_PER_REASON, ReportPage
+from berth_service.whole_files import create_beside, replace_file
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -39,7 +39,7 @@ class ReportFile:
             if name in {"", "-"} or (path.exists() and not path.is_file()):
                 raise InputError(_OPTION, name, "a file to write to, such as report.html")
             report_file = cls(path.resolve())
-            report_file.create_beside().unlink()
+            create_beside(report_file.path).unlink()
         except OSError as error:
             raise _unwritable(name, error) from error
         return report_file
@@ -48,21 +48,10 @@ class ReportFile:
         """Write a page, replacing an old file atomically, and print where; raises `InputError`."""
         text = render_page(page)
         try:
-            beside = self.create_beside()
-            try:
-                beside.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-                beside.replace(self.path)
-            finally:
-                beside.unlink(missing_ok=True)
+            replace_file(self.path, text.encode(errors="replace"))
         except OSError as error:
             raise _unwritable(str(self.path), error) from error
         click.echo(f"wrote {printable_text(str(self.path))}", err=True)
-
-    def create_beside(self) -> Path:
-        """Create an empty file in the same folder; raises `OSError`."""
-        beside = self.path.with_name(f".{self.path.stem[:40]}.{secrets.token_hex(4)}.tmp")
-        beside.touch(exist_ok=False)
-        return beside
 
 
 def report_option(command: F) -> F:
