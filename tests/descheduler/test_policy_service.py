@@ -185,6 +185,15 @@ def test_a_plan_that_was_asked_for_is_made(cluster: FakeCluster, mode: RunMode, 
     assert policy(cluster).status.last_scheduled_time is None
 
 
+def test_no_plan_is_made_for_a_policy_whose_deletion_waits_for_a_finalizer(cluster: FakeCluster) -> None:
+    put(cluster)
+    deleted = {"deletionTimestamp": format_timestamp(SystemClock().now()), "finalizers": ["example.com/waits"]}
+    cluster.merge_patch(DESCHEDULER_POLICIES, "p", {"metadata": deleted})
+    with serving(cluster):
+        eventually("it is aborted", is_in(cluster, ask(cluster, RunMode.AUTO), PlanPhase.ABORTED), seconds=LONG)
+    assert cluster.plan()["status"]["message"] == "aborted: the policy p is being deleted"
+
+
 def test_an_approval_starts_a_plan(cluster: FakeCluster) -> None:
     put(cluster)
     with serving(cluster):

@@ -155,10 +155,19 @@ def test_when_a_policy_is_due(one: ParsedPolicy, want_due: str | None, want_next
     assert due(one) == (want_due, want_next)
 
 
+def to_be_deleted(one: ParsedPolicy) -> ParsedPolicy:
+    """Return a policy whose deletion waits for a finalizer."""
+    return ParsedPolicy(replace(one.policy, metadata=replace(one.policy.metadata, deletion_timestamp=at(0))), one.run)
+
+
 def test_nothing_is_due_of_a_policy_that_is_being_deleted() -> None:
-    parsed = known(spec=HOURLY)
-    metadata = replace(parsed.policy.metadata, deletion_timestamp=at(0))
-    assert due(ParsedPolicy(replace(parsed.policy, metadata=metadata), parsed.run)) == (None, None)
+    assert due(to_be_deleted(known(spec=HOURLY))) == (None, None)
+
+
+@pytest.mark.parametrize("phase", ["Requested", "Proposed", "Approved"])
+def test_an_unbegun_plan_of_a_policy_that_is_being_deleted_is_ended(phase: str) -> None:
+    (ending,) = plans_to_end({"p": to_be_deleted(known())}, [plan(phase=phase, mode="Approve")], NOW)
+    assert ending.message == "aborted: the policy p is being deleted"
 
 
 @pytest.mark.parametrize("phase", ["Requested", "Approved", "Running"])

@@ -46,6 +46,11 @@ class ParsedPolicy:
         """Return the policy's name."""
         return self.policy.metadata.name
 
+    @property
+    def is_being_deleted(self) -> bool:
+        """Return whether the policy is to go, and stays only because of a finalizer: it begins nothing any more."""
+        return self.policy.metadata.deletion_timestamp is not None
+
     def enables(self, balance: str) -> bool | None:
         """Return whether the policy has this balance plugin; None for one that cannot be run."""
         return None if isinstance(self.run, PolicyError) else self.run.planner.plugins.balance.name == balance
@@ -153,7 +158,7 @@ def _is_late(plan: MigrationPlan, now: datetime) -> bool:
 def read_due(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime) -> Timing | None:
     """Return when a policy runs, None if it does not run by itself; nothing is due while a plan of it is open."""
     schedule = known.schedule
-    if schedule is None or known.policy.metadata.deletion_timestamp is not None:
+    if schedule is None or known.is_being_deleted:
         return None
     seconds = known.policy.spec.starting_deadline_seconds
     deadline = None if seconds is None else timedelta(seconds=seconds)
@@ -261,6 +266,8 @@ def _why_not_run(known: ParsedPolicy | None, plan: MigrationPlan) -> str:
         return f"aborted: {error}"
     if known is None:
         return f"aborted: there is no policy {policy_name}"
+    if known.is_being_deleted:
+        return f"aborted: the policy {policy_name} is being deleted"
     return f"aborted: the policy {policy_name} cannot be run: {known.run}" if isinstance(known.run, PolicyError) else ""
 
 

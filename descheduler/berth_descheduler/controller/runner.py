@@ -177,6 +177,8 @@ class Runner:
         if not may_go_on(plan) and not may_begin(plan, self._context.clock.now()):
             return None
         parsed_policy = self._policy_of(plan)
+        if parsed_policy is not None and parsed_policy.is_being_deleted and plan.phase is not PlanPhase.RUNNING:
+            return None
         run = None if parsed_policy is None else parsed_policy.run
         if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING and asked_by_people(plan) is None:
             return None
@@ -198,7 +200,7 @@ class Runner:
             return AssignedRun(
                 plan_settings.settings, plan_settings.planner, perform=lambda cycle: cycle.run(plan), plan=plan
             )
-        if parsed_policy is None or isinstance(parsed_policy.run, PolicyError):
+        if parsed_policy is None or parsed_policy.is_being_deleted or isinstance(parsed_policy.run, PolicyError):
             return None
         return AssignedRun(
             settings=parsed_policy.run.settings(plan.spec.mode, plan.spec.trigger),
