@@ -339,3 +339,13 @@ def test_lost_connections_are_noticed_soon_while_a_plan_is_open() -> None:
         soon("a plan waits for its approval", lambda: store._pace.settings == PROMPT_WATCH)
         cluster.merge_patch(MIGRATION_PLANS, "x", {"status": {"phase": "Succeeded"}}, subresource="status")
         soon("it is over", lambda: store._pace.settings != PROMPT_WATCH)
+
+
+def test_what_the_watch_of_policies_sees_changes_no_pace(cluster: FakeCluster) -> None:
+    store = PolicyStore(Replica(cluster, "one").server._context, WakeUp())
+    with store:
+        soon("all is seen", store.is_complete)
+        store._pace.change(PROMPT_WATCH)
+        put(cluster)
+        soon("the policy is seen", store.known)
+        assert store._pace.settings == PROMPT_WATCH
