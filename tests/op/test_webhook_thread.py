@@ -67,3 +67,27 @@ def test_what_is_called_soon_is_done_there(loop_thread: LoopThread) -> None:
 
 def test_one_that_never_ran_can_be_stopped() -> None:
     LoopThread("never").stop()
+
+
+@pytest.mark.asyncio
+async def test_what_still_waits_is_cancelled_at_the_end() -> None:
+    thread = LoopThread("test")
+    thread.start()
+    cancelled = threading.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async def begin() -> asyncio.Task[None]:
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        return task
+
+    task = await thread.run(begin())
+    thread.stop()
+    assert cancelled.is_set()
+    assert task.cancelled()

@@ -3,7 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+_END_SECONDS: Final = 1.0
 
 T = TypeVar("T")
 
@@ -13,7 +15,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -31,12 +33,20 @@ class LoopThread:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop and close the loop; nothing may be scheduled afterwards."""
+        """Cancel what still runs, then stop and close the loop; nothing may be scheduled afterwards."""
         if self._thread.is_alive():
             # `stop` itself is not thread-safe: a loop that waits in its selector would not notice it.
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        # Such as handshakes that wait for their peer: asyncio would log each of them as an error.
+        if tasks := asyncio.all_tasks(self._loop):
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(tasks, timeout=_END_SECONDS))
 
 
 def loop_answers(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
