@@ -4,14 +4,14 @@ import threading
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Final
 
 from berth_core import FENCE_LABEL, STANDING_FENCE_LABEL, Pod
 from berth_core.labels import LEADER_WORKER_SET_LABEL
+from berth_core.snapshot import BY_NAME
 
-_RARE_LABELS: Final = frozenset({FENCE_LABEL, STANDING_FENCE_LABEL, LEADER_WORKER_SET_LABEL})
-_ORDER: Final = attrgetter("metadata.namespace", "metadata.name")
+FENCE_LABELS: Final = frozenset({FENCE_LABEL, STANDING_FENCE_LABEL})
+_RARE_LABELS: Final = FENCE_LABELS | {LEADER_WORKER_SET_LABEL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class KeptPods:
                 if labels := _RARE_LABELS.intersection(pod.metadata.labels):
                     self._rare_labels[id(pod)] = labels
             if 2 * len(added) > len(listed):
-                self._pods = sorted(listed, key=_ORDER)
+                self._pods = sorted(listed, key=BY_NAME)
             elif added or len(identities) < len(known):
                 self._pods = [pod for pod in self._pods if id(pod) in identities]
                 for pod in added:
-                    insort(self._pods, pod, key=_ORDER)
+                    insort(self._pods, pod, key=BY_NAME)
             rare_labels = frozenset[str]().union(*self._rare_labels.values())
             return OrderedPods(
                 pods=tuple(self._pods),
-                have_fence_labels=not rare_labels.isdisjoint({FENCE_LABEL, STANDING_FENCE_LABEL}),
+                have_fence_labels=not rare_labels.isdisjoint(FENCE_LABELS),
                 have_leaders=LEADER_WORKER_SET_LABEL in rare_labels,
             )

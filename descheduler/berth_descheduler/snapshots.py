@@ -14,8 +14,6 @@ from typing import Any, BinaryIO, Final, Protocol, TypeVar
 import msgspec
 
 from berth_core import (
-    FENCE_LABEL,
-    STANDING_FENCE_LABEL,
     ControllerRevision,
     CSINode,
     GatedQueue,
@@ -44,7 +42,7 @@ from berth_core import (
     format_timestamp,
 )
 from berth_core.object_lists import ObjectKind, RawObject, items_beside
-from berth_descheduler.pods_in_order import KeptPods
+from berth_descheduler.pods_in_order import FENCE_LABELS, KeptPods
 from berth_kube import (
     CONTROLLER_REVISIONS,
     CSI_NODES,
@@ -176,8 +174,6 @@ _OF_SURGES: Final[Mapping[Resource | tuple[Resource, ...], SnapshotKind]] = {
     RESOURCE_QUOTAS: SnapshotKind.QUOTAS,
 }
 """Kinds without which only is not known which pods can surge, for an account that may not list them."""
-
-_OF_FENCES: Final = frozenset({FENCE_LABEL, STANDING_FENCE_LABEL})
 
 _OF_OWNERS: Final[Mapping[Resource | tuple[Resource, ...], SnapshotKind]] = {
     CONTROLLER_REVISIONS: SnapshotKind.CONTROLLER_REVISIONS,
@@ -381,23 +377,18 @@ def _read_queues(source: ListSource, unread: list[SnapshotKind]) -> dict[str, An
 
 def _believed(pods: tuple[Pod, ...], own_namespace: str) -> tuple[Pod, ...]:
     """Return pods without the labels of fences but in Berth's own namespace: anyone may make pods elsewhere."""
-    # Asked of all pods for each look at a plan's next moves, and nearly always none is labelled.
-    labelled = [
-        index
-        for index, pod in enumerate(pods)
-        if FENCE_LABEL in (labels := pod.metadata.labels) or STANDING_FENCE_LABEL in labels
-    ]
-    if not own_namespace or not labelled:
+    if not own_namespace:
         return pods
-    believed_pods = [*pods]
-    for index in labelled:
-        if pods[index].metadata.namespace != own_namespace:
-            believed_pods[index] = _unlabelled(pods[index])
-    return tuple(believed_pods)
+    return tuple(
+        pod
+        if pod.metadata.namespace == own_namespace or FENCE_LABELS.isdisjoint(pod.metadata.labels)
+        else _unlabelled(pod)
+        for pod in pods
+    )
 
 
 def _unlabelled(pod: Pod) -> Pod:
-    labels = {key: value for key, value in pod.metadata.labels.items() if key not in _OF_FENCES}
+    labels = {key: value for key, value in pod.metadata.labels.items() if key not in FENCE_LABELS}
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels))
 
 

@@ -59,14 +59,14 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
     GatedQueue: "gated_queues",
     LocalQueue: "local_queues",
 }
-_BY_NAME: Final = attrgetter("metadata.namespace", "metadata.name")
+BY_NAME: Final = attrgetter("metadata.namespace", "metadata.name")
+"""The order of most objects of a snapshot, and of its pods."""
 _ORDERS: Final[Mapping[type[Listed], Callable[[Any], Any]]] = {
     Workload: attrgetter("kind", "metadata.namespace", "metadata.name"),
     PodGroup: attrgetter("api_group", "metadata.namespace", "metadata.name"),
     QueueObject: attrgetter("api_group", "metadata.namespace", "metadata.name"),
 }
 """The order of types whose objects may have one name and be of several kinds."""
-
 _WHY_UNREADABLE: Final = attrgetter("metadata.unreadable")
 
 
@@ -130,8 +130,7 @@ class Snapshot:
                     unreadable += (listed for listed in objects if listed.metadata.unreadable)
                     objects = tuple(listed for listed in objects if not listed.metadata.unreadable)
             # Each look at a plan's next moves sorts all pods and workloads: no function of ours is called for each.
-            order = _ORDERS.get(type_, _BY_NAME)
-            object.__setattr__(self, name, tuple(sorted(objects, key=order)))
+            object.__setattr__(self, name, tuple(sorted(objects, key=_order_of(type_))))
         object.__setattr__(self, "unreadable", tuple(sorted(unreadable, key=_kind_and_identity)))
 
     def within(self, own_namespace: str) -> "Snapshot":
@@ -288,8 +287,9 @@ class Snapshot:
         return {name: tuple(pods) for name, pods in pods_by_node.items()}
 
 
-def _identity(obj: Listed) -> tuple[str, str, str]:
-    return (_kind_within(obj), obj.metadata.namespace, obj.metadata.name)
+def _order_of(type_: type[Listed]) -> Callable[[Any], Any]:
+    """Return what objects of a type are sorted by, which no two of them share."""
+    return _ORDERS.get(type_, BY_NAME)
 
 
 def _placed_by_address(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[Pod, ...]:
@@ -316,28 +316,15 @@ def _placed(pod: Pod, named: Mapping[str, Collection[str]]) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=name))
 
 
-def _kind_and_identity(obj: Listed) -> tuple[str, str, str, str, str]:
-    return (*kind_of(obj), *_identity(obj))
-
-
-def _kind_within(obj: Listed) -> str:
-    """Return what distinguishes objects of the same type and name."""
-    match obj:
-        case Pod():  # first, because a snapshot has more pods than anything else
-            return ""
-        case Workload():
-            return obj.kind
-        case PodGroup() | QueueObject():
-            return obj.api_group
-        case _:
-            return ""
+def _kind_and_identity(obj: Listed) -> tuple[str, ...]:
+    return (*kind_of(obj), *_order_of(type(obj))(obj))
 
 
 def _check_unique(objects: tuple[Listed, ...]) -> None:
     """Raise `InputError` if a sorted tuple has an object twice."""
     for first, second in pairwise(objects):
-        is_same = first.metadata.name == second.metadata.name and _identity(first) == _identity(second)
-        if is_same and first.metadata.name:
+        order = _order_of(type(first))
+        if first.metadata.name and first.metadata.name == second.metadata.name and order(first) == order(second):
             raise InputError(name_of(first), None, "each object once", said="listed twice")
 
 
