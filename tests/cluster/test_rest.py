@@ -17,6 +17,7 @@ import requests
 import yaml
 
 from berth_core.migration_plans import MigrationPlan, PlanPhase
+from berth_descheduler.telemetry import CYCLE_FAILED
 from berth_kube.client import KubeClient
 from berth_kube.errors import Call
 from berth_kube.resources import (
@@ -45,7 +46,11 @@ pytestmark = pytest.mark.cluster
 
 NAMESPACE: Final = "rest-callers"
 IDLE: Final = ("--interval=24h", "--include-namespace=no-such-namespace")
-"""What lets a service find nothing to do of its own accord."""
+"""What lets a service find nothing to do of its own accord, once its first cycle has failed: that one still continues
+the plans that it finds Running.
+"""
+_WHOLE_LOG: Final = 10_000
+"""Lines, more than a log has."""
 
 POLICY: Final = "rest-nightly"
 PAGE: Final = (
@@ -143,7 +148,7 @@ def interface(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Ite
         urls = tuple(f"https://127.0.0.1:{port}" for port in ports)
         found = Interface(client, replicas, urls, folder / "ca.crt", tokens)
         for index in range(len(urls)):
-            eventually(f"replica {index} answers", partial(answers, found, index), seconds=60)
+            eventually(f"replica {index} answers and rests", partial(rests, found, index), seconds=60)
         yield found
 
 
@@ -171,6 +176,11 @@ def replica(
             f"--rest-key={held / 'tls.key'}",
         ]
     return ServiceProcess(command, folder / f"berth-descheduler-{port}.log")
+
+
+def rests(interface: Interface, index: int) -> bool:
+    """Return whether a replica answers and touches no plan any more; the replicas' cycles wait for one another."""
+    return answers(interface, index) and CYCLE_FAILED in interface.replicas[index].tail(_WHOLE_LOG)
 
 
 def answers(interface: Interface, index: int) -> bool:
@@ -464,7 +474,7 @@ def test_a_service_that_is_told_to_end_ends_its_streams_first(
     port = free_port()
     with replica(sandbox, tmp_path, port, *IDLE, certificate=interface.authority.parent) as leaving:
         third = replace(interface, replicas=(leaving,), urls=(f"https://127.0.0.1:{port}",))
-        eventually("it answers", partial(answers, third, 0), seconds=60)
+        eventually("it answers and rests", partial(rests, third, 0), seconds=60)
         require_streams_to_end(third, leaving)
     assert interface.ask("GET", "/v1/plans/rest-open").ok
 
